@@ -37,13 +37,13 @@ class Access:
     authorizer: Authorizer
     rbac: Rbac | None
     """The RBAC authorizer, if one is used."""
-    judge: ReviewJudge
+    reviewer: ServerAccessReviewer
     admission: AdmissionParts
     auditor: Auditor | None
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewJudge:
+class ServerAccessReviewer:
     """Answers review requests (such as SubjectAccessReview) with the server's own decisions."""
 
     authorizer: Authorizer
@@ -112,7 +112,7 @@ def build_access(
         service_accounts=service_accounts,
         authorizer=authorizer,
         rbac=rbac,
-        judge=ReviewJudge(authorizer, tokens, rbac),
+        reviewer=ServerAccessReviewer(authorizer, tokens, rbac),
         admission=admission,
         auditor=_build_auditor(foundation, options.audit, authorizer),
     )

@@ -1,7 +1,6 @@
-"""The HTTP side of a server: the listener, the chain, the handlers, discovery.
+"""The HTTP API of a server: request chain, handlers, discovery, OpenAPI, health.
 
-The chain is one function in `app` that reads from top to bottom.
+The request chain is one function in `app` that reads from top to bottom.
 
-Not here: how objects are stored. A handler asks `restow.registry`, and at most names a revision or
-a span of keys.
+Not here: storage. A handler calls `restow.registry`, and at most names a revision or a key range.
 """

@@ -1,10 +1,10 @@
-"""Which handler serves which request.
+"""Dispatch tables: the handler of each kind of request.
 
-`VERBS` are the handlers of objects, by verb; `ACTIONS` are subresources that are no part of their
-object, by name and verb; `UNSTORED` are kinds of which nothing is kept, by group and plural: all
-others of those are reviews.
+`VERBS`: handlers of objects, by verb. `ACTIONS`: subresources that are not a part of the stored
+object, by name and verb. `UNSTORED`: kinds that are never stored, by group and plural; all other
+kinds that are never stored are reviews.
 
-Only tables. What else a server can do is joined to them where it is put together.
+Only tables. Handlers that need configuration are added where a server is assembled.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WRITTEN_TO: Final = {
     ("", "bindings", ""): (("", "pods"),),
     ("", "pods", "eviction"): (("", "pods"), ("policy", "poddisruptionbudgets")),
 }
-"""Of resources and their subresources, what is written in place of the resource itself, or with
+"""Writes to resources and subresources that replace the write to the resource itself, or extend
 it."""
 UNSTORED: Final[dict[tuple[str, str], Action]] = {
     ("", "bindings"): bind,

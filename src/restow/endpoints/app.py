@@ -1,14 +1,15 @@
-"""The chain: what happens to every request, in order.
+"""The request chain: the steps that every request goes through, in order.
 
-    read the request line -> authenticate -> authorize -> does another server serve it
-        -> which resource -> may it be written yet -> the handler of its verb
-        -> the answer, or the Status of what went wrong
+    parse the request line -> authenticate -> authorize -> does another server serve the API?
+      -> find the resource -> check the write barrier -> the handler of the verb
+      -> the response, or the Status of an error
 
-Each handler is one coroutine, and a request is run until it first has to wait (`aio.eager`): a
-request that waits for nothing costs no task. A request that waits holds a slot (`limits`).
+Each handler is one coroutine, and a request runs synchronously until its first await that blocks
+(`aio.eager`): a request that never blocks creates no task. A blocked request holds a slot of the
+in-flight limiter (`limits`).
 
-Not here: what a request line means (`routes`) and which resource it is about (`lookup`), errors and
-the count of answers (`outcomes`), the byte-level shortcut for gets (`short_gets`).
+Not here: parsing of a request line (`routes`), lookup of the resource (`lookup`), errors and the
+count of responses (`outcomes`), the byte-level shortcut for gets (`short_gets`).
 """
 
 from __future__ import annotations
@@ -44,31 +45,31 @@ from restow.request.routes import Route, Routes, ShortGet, deprecation_of
 
 Barrier = Callable[[Context, Resource], None]
 Actions: TypeAlias = "Mapping[tuple[str, str], Action]"
-"""What is done by a subresource that is no part of its object, by its name and the verb."""
+"""Handlers of subresources that are not a part of the stored object, by subresource and verb."""
 
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
 def open_barrier(_context: Context, _resource: Resource) -> None:
-    """The barrier of a server that need not wait for anything."""
+    """The barrier of a server that has nothing to wait for: always open."""
 
 
 class RemoteApis(Protocol):
-    """Who passes on requests for the APIs of other servers."""
+    """Proxies requests for the APIs of other servers."""
 
     @property
     def listeners(self) -> list[Callable[[], None]]:
-        """Called when other requests may be for remote APIs than before."""
+        """Called when the set of requests that are for remote APIs has changed."""
 
     async def answer(self, context: Context) -> Answer | None:
-        """The answer to an authorized request; None: it is for this server.
+        """The response to an authorized request; None if this server handles it.
 
         Raises a StatusError.
         """
 
 
 class App:
-    """One server's answer to every request. Call it."""
+    """Handles every request of one server. Call it with the request."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class App:
         limits: RequestLimits | None = None,
         audit: Auditor | None = None,
     ) -> None:
-        """`nonresources` is given this chain, which its pages may send requests through."""
+        """`nonresources` is called with this app, through which its pages may send requests."""
         self._server = server
         self._authentication = authentication
         self._authorizer = authorizer
@@ -114,11 +115,11 @@ class App:
             aggregation.listeners.append(self._routes.forget)
 
     def __call__(self, request: HttpRequest) -> AppResult:
-        if not request.answer_lines:  # or the gate has seen it
+        if not request.answer_lines:  # else set by the gate
             request.answer_lines = self._audit_ids.line_for(request)
         try:
             route = self._routes.of(request)
-        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
+        except Exception as error:  # noqa: BLE001 - the boundary: any error becomes a response
             return self._counted(None, request, self._failed(None, error))
         request.answer_by_seconds = request.received_seconds + route.seconds_max
         context = self._context_of(request, route)
@@ -128,7 +129,7 @@ class App:
         return result
 
     async def _answer(self, context: Context, route: Route) -> Answer:
-        """The answer to a request, counted and audited; nothing but its cancellation is raised."""
+        """The response to a request, counted and audited; raises nothing but its cancellation."""
         answer: Answer | None = None
         slot_is_held = False
         try:
@@ -139,14 +140,14 @@ class App:
                     await self._settle(context, lack)
                     route = self._routes.of(context.request)
             if not isinstance(answer, HttpResponse) and context.info.is_long:
-                slot = self.in_flight.take(context)  # if it did not have to wait before
+                slot = self.in_flight.take(context)  # unless it holds one already
                 if slot is not None:
                     answer, slot_is_held = hold_slot(answer, slot), True
         except (asyncio.CancelledError, GeneratorExit):
             if self._audit is not None:
                 self._audit.abandoned(context)
             raise
-        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
+        except Exception as error:  # noqa: BLE001 - the boundary: any error becomes a response
             answer = self._failed(context, error)
         finally:
             if context.slot is not None and not slot_is_held:
@@ -158,22 +159,22 @@ class App:
         return answer
 
     async def _settle(self, context: Context, lack: DoAgain) -> None:
-        """Wait for what a request lacks, before it goes through the chain again: keys of an issuer,
-        a conversion, the CRD that replaced another."""
+        """Wait for a missing dependency (keys of an issuer, a conversion, a replaced CRD); then the
+        request runs through the chain again."""
         if not context.retries.take():
             raise status.unavailable(
-                f"what {context.info.path} means is changing; try again",
+                f"the resource of {context.info.path} is being replaced; try again",
                 retry_after_seconds=status.RETRY_AFTER_SECONDS,
             ) from lack
-        self.in_flight.check(context)  # it has to wait
+        self.in_flight.check(context)  # it blocks: it needs a slot
         await lack.settle()
         context.resource = None
         context.warnings.clear()
         context.annotations = None
 
     def gate(self, request: HttpRequest) -> HttpResponse | None:
-        """The refusal of a request whose body is still to come, so that nobody reads it for
-        nothing; None lets it in."""
+        """Check a request before its body is read: the error response if it is rejected, else
+        None."""
         context: Context | None = None
         request.answer_lines = self._audit_ids.line_for(request)
         try:
@@ -182,16 +183,16 @@ class App:
             self.in_flight.check(context)
             request.memo = context
         except DoAgain:
-            return None  # somebody must be asked first; it is decided when the body is there
-        except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
+            return None  # needs a remote call: decided when the body has arrived
+        except Exception as error:  # noqa: BLE001 - the boundary, as in `__call__`
             return self._counted(context, request, self._failed(context, error))
         return None
 
     def given_up(self, request: HttpRequest, answer: HttpResponse) -> HttpResponse:
-        """The answer to a request whose body is read no further, as it is too large or too slow.
-        Who may not make it is told that instead."""
+        """The response to a request whose body is not read further, as it is too large or too slow.
+        An unauthorized request gets its 401 or 403 instead."""
         context: Context | None = None
-        if not request.answer_lines:  # or the gate has met it
+        if not request.answer_lines:  # else set by the gate
             request.answer_lines = self._audit_ids.line_for(request)
         try:
             context = self._context_of(request, self._routes.of(request))
@@ -199,7 +200,7 @@ class App:
             if self._audit is not None:
                 self._audit.begin(context)
         except DoAgain:
-            pass  # somebody would have to be asked first; and nobody waits for that
+            pass  # needs a remote call, which a discarded request does not wait for
         except StatusError as error:
             answer = error_answer(context, error)
         return self._counted(context, request, answer)
@@ -217,7 +218,7 @@ class App:
         context.user = self._authentication.authenticate(context.request)
         if context.user is not ANONYMOUS:
             context.request.peer.is_known = True
-        # Of those who are known by their header lines, no line wishes to be another.
+        # Header lines that identify a known sender contain no impersonation headers.
         if context.request.headers.memo is None:
             self._impersonate(context)
         if not self._authorizer.allows(context.user, context.info):
@@ -226,7 +227,7 @@ class App:
         context.is_authorized = True
 
     def _impersonate(self, context: Context) -> None:
-        """Do it as another, if that is wished for. Raises 400 or 403."""
+        """Apply impersonation headers, if there are any. Raises 400 or 403."""
         options = requested_user(context.request.headers)
         if options is None:
             context.impersonator = None
@@ -248,7 +249,7 @@ class App:
             return await self._nonresources.answer(context)
         resource = route.resource
         if resource is None:
-            # Before the catalogue and the barrier: who serves it has both of its own.
+            # Before the catalog and the barrier: a server of a remote API has both of its own.
             if self._aggregation is not None:
                 # KEP-2339 3.29: requests for aggregated APIs do not reach the filter
                 passed_on = await self._aggregation.answer(context)
@@ -278,7 +279,7 @@ class App:
         return await VERBS[info.verb](self._server, context)
 
     def _check_barrier(self, context: Context, resource: Resource) -> None:
-        """Ask the barrier for all that a write to a resource writes. Raises a 503."""
+        """Check the barrier for all resources that this request writes. Raises a 503."""
         subresource = context.info.subresource
         if subresource or not resource.kind.persisted:
             places = WRITTEN_TO.get((resource.group, resource.plural, subresource))

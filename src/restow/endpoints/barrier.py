@@ -1,16 +1,16 @@
-"""The write barrier: nothing is written before this server has reported in which version it writes.
+"""The write barrier: rejects writes until this server has registered its storage versions.
 
-While a resource is pending, this passes, and nothing else (the list of KEP-2339):
+While a resource is pending, only these requests pass (the list of KEP-2339):
 
-    1  storageversions, by the server itself   nobody: servers write them below the API
+    1  storageversions, by the server itself   through no request: written directly to storage
     2  reads                                   get, list and watch
-    3  what is not persisted                   reviews
-    4  aggregated APIs                         always: they are passed on before they come here
-    5  custom resources                        always open: they are served only once reported
+    3  kinds that are not persisted            reviews
+    4  aggregated APIs                         always: they are proxied before this check
+    5  custom resources                        always: they are served only once registered
 
-All else is a 503 that says when to come again: a dry run too, and every subresource. It opens
-resource by resource. Not here: how a resource is registered, and the fence in the write's own
-transaction, which holds when a server is paused between this check and its commit.
+Everything else gets a 503 with Retry-After, including dry runs and every subresource. The barrier
+opens per resource. Not here: how a resource is registered, and the fence in the transaction of the
+write, which still holds when a server is paused between this check and its commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_ERROR: Final = "<nil>"
 
 _READS: Final = frozenset({"get", "list", "watch"})
 
-# By verb, not by method: a method does not tell a list from a watch. What is in no row is refused.
+# By verb, not by method: a method cannot distinguish a list from a watch. Anything else is refused.
 _EXCEPTIONS: Final[tuple[Callable[[str, Resource], bool], ...]] = (
     # KEP-2339 3.27: reads pass
     lambda verb, _resource: verb in _READS,
@@ -38,19 +38,19 @@ _EXCEPTIONS: Final[tuple[Callable[[str, Resource], bool], ...]] = (
 
 
 class RegistrationState(Protocol):
-    """What this server has reported so far."""
+    """The storage versions that this server has registered so far."""
 
     @property
     def completed(self) -> bool:
         """Whether every resource is registered."""
 
     def pending(self, resource: Resource) -> str | None:
-        """None when the resource is registered; otherwise the last error seen, `NO_ERROR` when
-        there was none. Resources with one root share a store, and so the answer."""
+        """None when the resource is registered; otherwise the last error, or `NO_ERROR` if there
+        was none. Resources with one root share a store, and therefore the result."""
 
 
 class WriteBarrier:
-    """The filter: call it with a request and its resource."""
+    """The check: call it with a request and its resource."""
 
     __slots__ = ("_registration",)
 
@@ -58,7 +58,7 @@ class WriteBarrier:
         self._registration = registration
 
     def __call__(self, context: Context, resource: Resource) -> None:
-        """Let the request pass, or raise a 503."""
+        """Return if the request may pass, else raise a 503."""
         # KEP-2339 3.57: once all is registered the filter changes nothing
         if self._registration.completed:
             return

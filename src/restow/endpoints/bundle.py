@@ -1,13 +1,13 @@
-"""Several watches in one answer, for clients that may open few connections, as browsers do.
+"""Several watches in one response, for clients with few connections, such as browsers.
 
     GET ...?watch=/api/v1/events%3Fwatch%3D1&watch=/apis/...   ->   0 {"type":"ADDED","object":...}
                                                                     1 {"type":"ADDED","object":...}
 
-Each line is one event of one watch, with that watch's number before it. A watch that ends says so
-with the type END, one that is refused with ERROR before it, as any watch does. Every watch is a
-request of its own to the same application with the same headers, so it is allowed, limited and
-answered as if it had come alone. Headers about the connection are left out: an inner watch cannot
-switch protocols. Not here: what is watched.
+Each line is one event of one watch, prefixed with the number of the watch. A watch that ends sends
+an event of type END, preceded by ERROR if it failed, as in any watch. Every watch runs as a
+separate request to the same application with the same headers, so authorization, limits and
+responses are those of a separate request. Connection headers are left out: an inner watch cannot
+switch protocols. Not here: the watches themselves.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from restow.request.request_info import parse_request
 
 WATCHES_MAX: Final = 10
 SECONDS_MAX: Final = 3600.0
-"""How long an answer goes on. Then the client asks again, and shows again who it is."""
+"""How long one response lasts. Then the client has to send, and authenticate, the request again."""
 
-# Nothing may hold lines back: the next one may be an hour away.
+# No proxy may buffer lines: the next one may be an hour away.
 _HEADERS: Final = header_block(
     [
         ("Content-Type", "application/x-ndjson"),
@@ -48,7 +48,7 @@ _HEADERS: Final = header_block(
 )
 _END: Final = b'{"type":"END"}\n'
 _HOP_BY_HOP: Final = ("connection", "upgrade", "sec-websocket-")
-"""Headers of the outer connection, by how their names begin."""
+"""Prefixes of the names of connection headers, which are not passed to inner requests."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ App = Callable[[HttpRequest], AppResult]
 def bundle(
     context: Context, app: App, *, clock: Clock, tasks: Tasks, seconds_max: float = SECONDS_MAX
 ) -> PushStream:
-    """The answer to a request that names its watches. Raises 400."""
+    """The streaming response to a request that names its watches. Raises 400."""
     targets = context.info.query.get("watch", [])
     if not 0 < len(targets) <= WATCHES_MAX:
         raise status.bad_request(f"1 to {WATCHES_MAX} parameters 'watch' are needed")
@@ -72,14 +72,14 @@ def bundle(
 
 
 def _inner_headers(outer: Headers) -> Headers:
-    """The headers of the inner requests: all but those about the outer connection."""
+    """The headers of the inner requests: all but those of the outer connection."""
     if not any(name.startswith(_HOP_BY_HOP) for name, _ in outer.items()):
         return outer
     return Headers([line for line in outer.items() if not line[0].startswith(_HOP_BY_HOP)])
 
 
 def _request(context: Context, target: str, headers: Headers) -> HttpRequest:
-    """One of the watches, as the request that it would be alone."""
+    """One of the watches, as the separate request that it stands for."""
     info = parse_request("GET", target)
     if not info.is_resource or info.verb != "watch":
         raise status.bad_request(f"{target[:64]!r} is not the path of a watch")
@@ -91,7 +91,7 @@ def _request(context: Context, target: str, headers: Headers) -> HttpRequest:
 
 
 class _Bundle:
-    """The watches of one answer, and the way they share it."""
+    """The watches of one response, which share its stream."""
 
     def __init__(self, writer: StreamWriter, app: App, clock: Clock, tasks: Tasks) -> None:
         self._outer = writer
@@ -120,7 +120,7 @@ class _Bundle:
         elif isinstance(answer, PushStream):
             try:
                 answer.start(channel.writer)
-            except Exception:  # lines are out already: the client must see a broken end
+            except Exception:  # lines were sent already: abort, so that the client sees an error
                 logger.exception("watch %d of a bundle failed", channel.number)
                 self._outer.abort()
         elif isinstance(answer, HttpResponse):
@@ -131,14 +131,14 @@ class _Bundle:
             channel.fail(status.internal("a watch was not answered by a stream"))
 
     def send(self, number: int, lines: bytes) -> None:
-        """Send whole lines of one watch."""
+        """Send complete lines of one watch."""
         mark = b"%d " % number
         self._outer.write(b"".join([mark + line for line in lines.splitlines(keepends=True)]))
         for channel in self._channels:
             channel.writer.writable = self._outer.writable
 
     def ended(self) -> None:
-        """A watch has ended; without any left, so does the answer."""
+        """Count a watch that has ended; the response ends with the last one."""
         if all(channel.writer.closed for channel in self._channels):
             self._stop_timer()
             self._outer.close()
@@ -172,12 +172,12 @@ class _Bundle:
 
 
 class _Channel:
-    """One watch: the connection, as its stream sees it."""
+    """The connection of one watch, as its stream uses it."""
 
     def __init__(self, number: int, owner: _Bundle) -> None:
         self.number = number
         self._owner = owner
-        # Without chunks of its own: what it writes is part of those of the answer.
+        # Unchunked: its output is a part of the chunks of the outer response.
         self.writer = StreamWriter(self, self._write, chunked=False)
 
     def _write(self, lines: bytes) -> None:
@@ -188,7 +188,7 @@ class _Channel:
         self.writer.close()
 
     def cut(self) -> None:
-        """The answer is over: tell the watch."""
+        """Tell the watch that the response has ended."""
         self.writer.cut()
 
     def stream_overfull(self) -> bool:

@@ -1,8 +1,8 @@
-"""Continue tokens: where the next page of a list begins, signed so that nobody can make one up.
+"""Continue tokens: the position of the next page of a list, signed so that clients cannot forge it.
 
-A token says at which revision the list was begun and which key comes next. It is bound to the
-resource, the namespace and the selectors, and signed with a key that all servers of a cluster
-share, so that every one of them can go on with it.
+A token contains the revision of the list and the next key. It is bound to the resource, the
+namespace and the selectors, and signed with a key that all servers of a cluster share, so that any
+of them can continue the list.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from restow.apimachinery import status
 
 TOKEN_LENGTH_MAX: Final = 4096
 INCONSISTENT: Final = -1
-"""As revision: the list could not go on at its own, and goes on with what is there now."""
+"""As revision: the list could not continue at its own revision, and continues at the latest one."""
 
 _SIGNATURE_BYTES: Final = 12
 
 
 class PageStart(NamedTuple):
-    """The next page: the revision to show, and the key to begin at."""
+    """The start of the next page: the revision to read at, and the first key."""
 
     revision: int
     start: str
     note: str = ""
-    """What a server has to know of the pages before, if anything."""
+    """State from previous pages that a server needs, if any."""
 
 
 class ContinueTokens:
-    """Makes and reads tokens."""
+    """Creates and verifies tokens."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def make(self, place: PageStart, *, bound_to: str) -> str:
-        """A token for a list that is told apart by `bound_to`."""
+        """A token for the list that `bound_to` identifies."""
         fields = {"v": "meta.k8s.io/v1", "rv": place.revision, "start": place.start}
         if place.note:
             fields["note"] = place.note
@@ -49,7 +49,7 @@ class ContinueTokens:
         return base64.urlsafe_b64encode(signed).decode().rstrip("=")
 
     def read(self, token: str, *, bound_to: str) -> PageStart:
-        """The place a token names. Raises 400 for any that was not made for this list."""
+        """The position in a token. Raises 400 unless it was made for this list."""
         if len(token) > TOKEN_LENGTH_MAX:
             raise status.bad_request("continue key is not valid: too long")
         try:

@@ -1,14 +1,14 @@
-"""Discovery: which groups, versions and resources there are, plain and aggregated.
+"""Discovery documents: groups, versions and resources, unaggregated and aggregated.
 
-Documents are made from the catalogue when first asked for and kept as bytes. They are put together
-from what each resource adds, and from a part for each group, so that a change in one costs little
-however many others there are. The plain ones carry the hash of each resource's storage version,
-which the aggregated form has no place for.
+Documents are built from the catalog on first use and cached as bytes. They are assembled from
+cached parts per resource and per group, so that a change in one group costs little regardless of
+the number of others. Unaggregated documents carry the storage version hash of each resource, for
+which the aggregated form has no field.
 
-What other servers serve stands among ours, as it was last seen. Their plain documents are not made
-here: who asks for one is passed on to the server.
+Groups of remote APIs are listed next to the local ones, as last seen. Their unaggregated documents
+are not built here: requests for them are proxied to their server.
 
-All of this happens in one step of the event loop, so no document can be older than the catalogue.
+All of this happens in one step of the event loop, so no document can be older than the catalog.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from restow.request.responses import GZIP_BYTES_MIN, compress, takes_gzip
 AGGREGATED_TYPE: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 _LISTS: Final = ("api", "apis")
-# How the lists of all groups are written around their members.
+# The bytes of group lists around their members.
 _PLAIN_FRAME: Final = b'{"kind":"APIGroupList","apiVersion":"v1","groups":[%b]}'
 _AGGREGATED_FRAME: Final = (
     b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},'
@@ -50,16 +50,16 @@ _RESOURCES_FRAME: Final = (
 _VERSION_FRAME: Final = b'{"version":%b,"resources":[%b],"freshness":"%b"}'
 
 VersionHash = Callable[[Resource], str]
-"""The hash of a resource's storage version; empty: say nothing about it."""
+"""The storage version hash of a resource; empty if it is to be omitted."""
 
 
 def no_version_hash(_resource: Resource) -> str:
-    """For a server that shows no hashes."""
+    """For a server that publishes no hashes."""
     return ""
 
 
 class _Document:
-    """The bytes of a document, and what is made of them once."""
+    """The bytes of a document, and its compressed form, made on first use."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -71,7 +71,7 @@ class _Document:
 
 
 class _Entries:
-    """What documents say of one resource. It never changes, so it is written once."""
+    """The entries of one resource in documents. Immutable, so they are encoded once."""
 
     __slots__ = ("aggregated", "plain", "resource", "verbs")
 
@@ -81,11 +81,11 @@ class _Entries:
         self.aggregated: dict[str, bytes] = {}
         """By version."""
         self.plain: dict[str, tuple[str, bytes]] = {}
-        """By version, with the hash that they show."""
+        """By version, with the hash that they contain."""
 
 
 class _Group:
-    """What was made of one group since it changed."""
+    """Everything built for one group since its last change."""
 
     __slots__ = ("aggregated", "entries", "plain", "resources", "summary")
 
@@ -102,7 +102,7 @@ class _Group:
 
 
 class Discovery:
-    """The documents of one catalogue, and of the remote APIs beside it."""
+    """The documents of one catalog, and of remote APIs."""
 
     def __init__(
         self,
@@ -120,18 +120,19 @@ class Discovery:
         self._address = address
         self._groups: dict[str, _Group] = {}
         self._before: dict[str, _Group] = {}
-        """Groups as they were before they changed: what has not is taken over from there."""
+        """Groups before their last change: unchanged parts are reused."""
         self._lists: dict[str, _Document] = {}
         catalog.listeners.append(self._changed)
         self._remotes.discovery_listeners.append(self._changed)
 
     def forget(self) -> None:
-        """A storage version has changed: make anew what says so."""
+        """Drop what depends on storage versions, after one has changed."""
         for group in self._groups.values():
             group.resources.clear()
 
     def plain(self, path: str) -> bytes | None:
-        """The document at `/api`, `/apis`, `/apis/G`, `/api/v1` or `/apis/G/V`; None: no such."""
+        """The document at `/api`, `/apis`, `/apis/G`, `/api/v1` or `/apis/G/V`; None if there is
+        none."""
         found = self._plain(path)
         return None if found is None else found.body
 
@@ -140,7 +141,7 @@ class Discovery:
         return self._aggregated(path).body
 
     def answer(self, context: Context, path: str) -> HttpResponse | None:
-        """The answer to a request for one of these documents."""
+        """The response to a request for one of these documents."""
         if path in ("/api", "/apis") and context.form.discovery:
             return _cacheable(context, self._aggregated(path), AGGREGATED_TYPE)
         found = self._plain(path)
@@ -259,7 +260,7 @@ class Discovery:
         )
 
     def _plain_entries(self, entries: _Entries, version: str) -> bytes:
-        """A resource and its subresources, as long as its hash is the same."""
+        """The entries of a resource and its subresources, cached until its hash changes."""
         resource = entries.resource
         # KEP-35 1.9: resources that are not persisted have no hash
         version_hash = self._version_hash(resource) if resource.kind.persisted else ""
@@ -301,7 +302,7 @@ def _aggregated_entry(entries: _Entries, version: str) -> bytes:
 
 
 def _subresources(resource: Resource, version: str) -> list[Subresource]:
-    """In the order of their names; a custom kind has them in that of its definition."""
+    """Sorted by name; those of a custom kind in the order of its CRD."""
     found = list(resource.subresources(version))
     return found if resource.traits else sorted(found, key=lambda each: each.name)
 

@@ -1,9 +1,8 @@
-"""Who writes, as the fields of what is written will tell: the manager of a request.
+"""The field manager of a request, as `managedFields` records it.
 
-A client says who it is by `fieldManager`, or else by its User-Agent, up to the first slash. Pure.
+The name is `fieldManager`, or else the User-Agent up to the first slash. Pure.
 
-Not here: what is done with a name (`restow.apimachinery.apply`), and whether one is right
-(`parameters`).
+Not here: the use of the name (`restow.apimachinery.apply`), and its validation (`parameters`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _AGENT_KEPT_LENGTH_MAX: Final = 256
 
 
 def manager_of(context: Context) -> Manager:
-    """Who has sent a request, and by which path it writes."""
+    """The manager of a request: its name, and the subresource through which it writes."""
     info = context.info
     if info.query and (name := info.parameter("fieldManager")):
         return Manager(name, info.subresource)
@@ -36,7 +35,8 @@ def _kept(agent: str, subresource: str) -> Manager:
 
 
 def _name_of(agent: str) -> str:
-    """The product that a User-Agent begins with, as far as it can be printed and is not long."""
+    """The product name at the start of a User-Agent: printable characters, up to the length
+    limit."""
     name, size = "", 0
     for character in agent.partition("/")[0]:
         if not character.isprintable():

@@ -1,7 +1,7 @@
-"""Health: named checks behind `/healthz`, `/livez` and `/readyz`.
+"""Health checks behind `/healthz`, `/livez` and `/readyz`.
 
-A check is a function that returns why it fails, or None. Which checks there are is decided by the
-one who puts a server together; those of its start are made in `post_start_hooks`.
+A check is a function that returns the reason of its failure, or None. The checks are registered
+where a server is assembled; those of its startup come from `post_start_hooks`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sample = tuple[tuple[str, ...], float]
 
 @dataclass(slots=True)
 class HealthChecks:
-    """The checks of a server, by the probe that asks for them."""
+    """The checks of a server, by probe."""
 
     checks: dict[Probe, dict[str, Check]] = field(
         default_factory=lambda: {"healthz": {}, "livez": {}, "readyz": {}}
@@ -29,7 +29,7 @@ class HealthChecks:
     _asked: dict[tuple[str, Probe, str], int] = field(default_factory=dict)
 
     def add(self, name: str, check: Check, *probes: Probe) -> None:
-        """Add a check to some probes, or to all of them."""
+        """Add a check to the given probes, or to all of them."""
         for probe in probes or ("healthz", "livez", "readyz"):
             self.checks[probe][name] = check
 
@@ -41,11 +41,11 @@ class HealthChecks:
                 yield (name, probe), float(check() is None)
 
     def counts(self) -> Iterator[Sample]:
-        """Each check's name, probe and outcome, and how often a probe has found it so."""
+        """Each check's name, probe and outcome, and how often a probe had that outcome."""
         yield from self._asked.items()
 
     def answer(self, context: Context, probe: Probe, name: str) -> HttpResponse:
-        """The answer to `/livez`, `/livez?verbose`, `/livez?exclude=x` or `/livez/x`."""
+        """The response to `/livez`, `/livez?verbose`, `/livez?exclude=x` or `/livez/x`."""
         if name:
             return self._detail(probe, name)
         excluded = set(context.info.query.get("exclude", []))
@@ -71,7 +71,8 @@ class HealthChecks:
         return respond_text(200, "ok")
 
     def _detail(self, probe: Probe, name: str) -> HttpResponse:
-        """One check, with its reason: only who may see more than the probe comes here."""
+        """One check with the reason of its failure: this path requires more permissions than the
+        probe."""
         check = self.checks[probe].get(name)
         if check is None:
             return respond_text(404, "404 page not found\n")

@@ -1,6 +1,6 @@
-"""Which objects of a list or watch a request means: its namespace, labels and fields.
+"""Selection of the objects of a list or watch by namespace, labels and fields.
 
-Labels are read from the object's bytes without building the object. Pure, but for a small cache
+Labels are read from the encoded object without decoding all of it. Pure, except for a small cache
 of parsed selectors.
 """
 
@@ -38,7 +38,7 @@ _decode_labels = msgspec.json.Decoder(_Labelled).decode
 
 
 class ListSelectors:
-    """The wishes of one list or watch."""
+    """The selectors of one list or watch."""
 
     __slots__ = ("_extra", "bound_to", "fields", "labels", "prefix", "resource", "single")
 
@@ -63,19 +63,19 @@ class ListSelectors:
         )
 
     def __bool__(self) -> bool:
-        """Whether anything but the namespace is asked for."""
+        """Whether there is any selector besides the namespace."""
         return bool(self.labels) or bool(self.fields)
 
     def may_match(self, path: str) -> bool:
-        """Whether an object could be among those meant, as far as its path tells."""
+        """Whether an object can match, judged by its path alone."""
         if self.single is not None:
             return path == self.single
         return path.startswith(self.prefix)
 
     def matches(self, path: str, entry: Entry) -> bool:
-        """Whether an object is among those meant.
+        """Whether an object matches.
 
-        An object whose versions have fields of their own must be in the version of the request.
+        An object whose selectable fields differ by version must be in the version of the request.
         """
         if self.prefix and not path.startswith(self.prefix):
             return False
@@ -91,7 +91,7 @@ class ListSelectors:
         return self.fields.matches(values)
 
     def _single_path(self, resource: Resource, info: RequestInfo) -> str | None:
-        """The one path that can match, if the fields name it."""
+        """The only path that can match, if the field selector determines it."""
         name = self.fields.requires("metadata.name") if self.fields else None
         if name is None:
             return None
@@ -102,7 +102,7 @@ class ListSelectors:
 
 
 def _selectable_fields(resource: Resource, version: str) -> tuple[SelectableField, ...]:
-    """The fields that objects are selected by; a custom kind says so by version."""
+    """The selectable fields of a resource; those of a custom kind depend on the version."""
     traits = resource.traits.get(version)
     return resource.kind.selectable_fields if traits is None else traits.selectable_fields
 
@@ -112,11 +112,11 @@ def labels_of(body: bytes) -> dict[str, str]:
     try:
         return _decode_labels(body).metadata.labels or {}
     except msgspec.DecodeError:
-        return _strange_labels(orjson.loads(body)["metadata"].get("labels"))
+        return _lenient_labels(orjson.loads(body)["metadata"].get("labels"))
 
 
-def _strange_labels(labels: Any) -> dict[str, str]:
-    """Labels of which some are no text, as only objects without a schema can have."""
+def _lenient_labels(labels: Any) -> dict[str, str]:
+    """Labels some of whose values are not strings, which only objects without a schema can have."""
     if not isinstance(labels, dict):
         return {}
     return {name: value if isinstance(value, str) else "" for name, value in labels.items()}

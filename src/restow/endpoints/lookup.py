@@ -1,6 +1,6 @@
-"""Which resource a request is about, and whether it has that verb there: 404 and 405.
+"""Lookup of the resource of a request, and the check that it supports the verb: 404 and 405.
 
-Not here: what a request line means (`request_info`, `routes`), and who may ask.
+Not here: parsing of the request line (`request_info`, `routes`), and authorization.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from restow.endpoints.handlers.server import Server
 from restow.registry.resource import Resource
 from restow.request.request_info import RequestInfo
 
-# Verbs of one object; all others are about a collection.
+# Verbs of one object; all others apply to a collection.
 _NAMED: Final = frozenset({"get", "update", "patch", "delete"})
 _IN_ONE_NAMESPACE: Final = frozenset({"create", "deletecollection"})
 _SUBRESOURCE_VERBS: Final = frozenset({"get", "update", "patch"})
@@ -22,7 +22,7 @@ _SUBRESOURCE_VERBS: Final = frozenset({"get", "update", "patch"})
 def find_resource(
     server: Server, info: RequestInfo, actions: Container[tuple[str, str]]
 ) -> Resource:
-    """The resource a request is about. Raises 404 or 405."""
+    """The resource of a request. Raises 404 or 405."""
     resource = server.catalog.find(info.group, info.version, info.resource)
     if resource is None:
         server.check_whole()
@@ -32,13 +32,13 @@ def find_resource(
         subresource = resource.subresource(info.version, info.subresource)
         if subresource is None or (info.rest and not subresource.takes_path):
             raise status.resource_not_found()
-        # What else can be done to a subresource is not done by the handlers of objects.
+        # Other verbs of a subresource have no handler of objects.
         is_done = info.verb in _SUBRESOURCE_VERBS or (info.subresource, info.verb) in actions
         if info.verb not in subresource.verbs or not is_done:
             raise status.method_not_allowed(kind.group_resource, info.verb)
     elif info.verb not in kind.verbs or (info.verb in _NAMED) is not bool(info.name):
         raise status.method_not_allowed(kind.group_resource, info.verb)
-    # A cluster's resource has no path in a namespace; a namespace's object none outside.
+    # A cluster-scoped resource has no path in a namespace, a namespaced object none outside.
     if kind.namespaced:
         if not info.namespace and info.name:
             raise status.resource_not_found()

@@ -1,7 +1,7 @@
-"""Paths that are no resources: discovery, OpenAPI, health, metrics, version.
+"""Paths that are not resources: discovery, OpenAPI, health, metrics, version.
 
-What lies at `/apis/G/V` of a remote API is passed on to its server, so that its plain document
-comes as it is, with the hashes of storage versions.
+`/apis/G/V` of a remote API is proxied to its server, so that its unaggregated discovery document
+comes unchanged, with the hashes of storage versions.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _METRICS_HEADERS: Final = header_block([("Content-Type", CONTENT_TYPE)])
 
 
 Pages = Callable[[Context], Awaitable[Answer]]
-"""Answers everything below one first segment, whatever the method."""
+"""Handles everything below one first path segment, with any method."""
 Forward = Callable[[Context, RemoteApi], Awaitable[Answer]]
-"""Passes a request on to the server of a remote API."""
+"""Proxies a request to the server of a remote API."""
 
 
 class NonResources:
-    """Answers what is not about objects."""
+    """Handles requests that are not for resources."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class NonResources:
         self._version = version
         self._pages = pages or {}
         self._page_paths = tuple(page_paths)
-        """Those of them that are told of at the root."""
+        """Those of these paths that are listed at `/`."""
         self._directory = directory
         self._forward = forward
 
     async def answer(self, context: Context) -> Answer:
-        """The answer to a request whose path names no resource."""
+        """The response to a request whose path names no resource."""
         path = context.info.path
         first, _, rest = path[1:].partition("/")
         if first in self._pages:
@@ -95,7 +95,7 @@ class NonResources:
         return not_found_text()
 
     def _check_version(self, first: str, rest: str) -> None:
-        """Whether there is such a version, of a group that is built in. Raises 404."""
+        """Check that a built-in group has this version. Raises 404."""
         group, _, version = rest.partition("/") if first == "apis" else ("", "", rest)
         if not version or not has_group(group):
             return
@@ -104,7 +104,7 @@ class NonResources:
             raise status.resource_not_found()
 
     def _remote(self, rest: str) -> RemoteApi | None:
-        """The remote API whose own document is at `/apis/` and this."""
+        """The remote API whose own discovery document is at this path below `/apis/`."""
         group, _, version = rest.partition("/")
         # KEP-35 1.8: documents of remote APIs pass through with their own hashes
         if self._directory is None or not version or "/" in version:
@@ -122,8 +122,8 @@ class NonResources:
 
 
 def no_such_version(groups: Container[str], group: str) -> HttpResponse:
-    """The answer for objects in a version that is not hosted. Of groups that are built in, and are
-    hosted, it is a Status. Raises 404."""
+    """The response for objects in a version that is not served. For a built-in group that is served
+    it is a Status. Raises 404."""
     if group in groups and has_group(group):
         raise status.resource_not_found()
     return not_found_text()

@@ -1,10 +1,10 @@
-"""`/openapi/v3` and `/openapi/v2`: which document a request means, and how it may be kept.
+"""`/openapi/v3` and `/openapi/v2`: selects the document of a request, and caches it.
 
-The documents are made by `openapi` from what the catalogue hosts, each when first asked for, in a
-thread. The catalogue may change meanwhile. So each document is kept with the view of the catalogue
-that it was made from, and a view is dropped with the change: no old document can come back. What
-was made of a kind is taken over into the next view as long as the kind is the same, so that a
-change costs what it changes. The documents of remote APIs are in the view as they were last seen.
+`openapi` builds the documents from the catalog, each on first use, in a thread. The catalog may
+change meanwhile, so each document is cached with the view of the catalog from which it was built,
+and a view is dropped on a change: no outdated document can be served. Parts of a kind are reused in
+the next view while the kind is unchanged, so that the cost is that of the change. Documents of
+remote APIs are included in the view as last seen.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from restow.request.context import Context
 from restow.request.responses import takes_gzip
 
 UNPACKED_AT_ONCE_MAX: Final = 64 * 1024
-"""Of packed bytes; more would hold up other requests while it is unpacked."""
+"""Of compressed bytes; decompressing more would delay other requests."""
 
 _JSON: Final = "application/json"
 _INDEX: Final = "index"
@@ -52,7 +52,7 @@ _V2_PROTOBUF: Final = "v2 protobuf"
 
 
 class _Piece:
-    """One kind in one version, and what was made of it."""
+    """One kind in one version, and the parts of documents built for it."""
 
     def __init__(self, kind: ServedKind) -> None:
         self.kind = kind
@@ -65,7 +65,7 @@ class _Piece:
 
 
 class _Group:
-    """The kinds of one group as they are now, and the documents of its versions."""
+    """The current kinds of one group, and the documents of its versions."""
 
     def __init__(self, name: str, resources: list[Resource], before: _Group | None) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class _Group:
 
     @cached_property
     def pieces(self) -> dict[str, tuple[Resource, list[_Piece]]]:
-        """By plural, each with the resource it is of. Made in a thread: they may be many."""
+        """By plural, each with its resource. Built in a thread: there may be many."""
         before, self._before = self._before, None
         known = {} if before is None else before.pieces
         return {each.plural: _pieces(each, known.get(each.plural)) for each in self._resources}
@@ -86,7 +86,7 @@ class _Group:
         return [piece.kind for piece in self._members(version)]
 
     def fingerprint(self, version: str, info: ApiInfo) -> str:
-        """The hash of a version's document, which need not have been made."""
+        """The hash of the document of a version, which need not have been built."""
         if version not in self._fingerprints:
             by_kind = {id(piece.kind): piece.digest for piece in self._members(version)}
             ordered = in_order(self.kinds(version))
@@ -104,7 +104,7 @@ class _Group:
 
 
 class _View:
-    """All groups as they are now, and the documents about all of them."""
+    """All current groups, and the documents of the whole catalog."""
 
     def __init__(
         self, groups: list[tuple[_Group, tuple[str, ...]]], remotes: list[RemoteVersion]
@@ -116,7 +116,7 @@ class _View:
 
 
 class OpenApi:
-    """The documents of one catalogue, and of the remote APIs beside it."""
+    """The documents of one catalog, and of remote APIs."""
 
     def __init__(self, catalog: Catalog, info: ApiInfo, remotes: Remotes | None = None) -> None:
         self._catalog = catalog
@@ -124,17 +124,18 @@ class OpenApi:
         self._remotes = remotes or NoRemotes()
         self._groups: dict[str, _Group] = {}
         self._before: dict[str, _Group] = {}
-        """Groups as they were before they changed: what has not is taken over from there."""
+        """Groups before their last change: unchanged parts are reused."""
         self._view: _View | None = None
         self._assemblies: dict[str, V2Assembly] = {}
-        # One at a time: each takes some memory. The old document takes long, so it stands apart.
+        # One build at a time: each takes memory. The v2 document takes long, so it has a separate
+        # lock.
         self._making = asyncio.Lock()
         self._making_v2 = asyncio.Lock()
         catalog.listeners.append(self._changed)
         self._remotes.openapi_listeners.append(self._remotes_changed)
 
     async def answer(self, context: Context, path: str) -> HttpResponse | None:
-        """The answer to a request below `/openapi`; None when there is no such document."""
+        """The response to a request below `/openapi`; None when there is no such document."""
         if path == "/openapi/v2":
             return await self._answer_v2(context)
         if path == "/openapi/v3":
@@ -196,9 +197,10 @@ class OpenApi:
         lock: asyncio.Lock,
         content_type: str = _JSON,
     ) -> HttpResponse:
-        """Answer with a document that is made in a thread, unless it was made while we waited."""
+        """Respond with a document that is built in a thread, unless it was built in the
+        meantime."""
         async with lock:
-            # Looked up only now: what was hosted when the request came may be so no more.
+            # Looked up only now: the catalog may have changed since the request arrived.
             document = await asyncio.to_thread(prepare())
         return await _answer(context, document, content_type)
 
@@ -224,7 +226,7 @@ class OpenApi:
 
     def _of_version(self, name: str, version: str) -> Callable[[], Document]:
         if version not in self._catalog.groups.get(name, ()):
-            raise status.resource_not_found()  # it went while we waited
+            raise status.resource_not_found()  # removed in the meantime
         group = self._group(name)
 
         def make() -> Document:
@@ -251,7 +253,7 @@ class OpenApi:
         return make
 
     def _assembled(self, view: _View, name: str) -> Document:
-        """The v2 document in one of its forms. Only one thread at a time is here."""
+        """The v2 document in one of its forms. Only one thread at a time runs this."""
         assembly = self._assemblies.get(name)
         if assembly is None:
             assembly = V2Assembly(all_types(), self._info, protobuf=name == _V2_PROTOBUF)
@@ -271,7 +273,7 @@ class OpenApi:
             groups = self._catalog.groups
             self._view = _View(
                 [(self._group(name), versions) for name, versions in groups.items()],
-                # What is served here in a version is not also served elsewhere.
+                # A version that is served locally is not also proxied.
                 [
                     remote
                     for remote in self._remotes.versions()
@@ -297,7 +299,7 @@ def _pieces(
 
 
 def served_kind(resource: Resource, version: str) -> ServedKind:
-    """A resource in one version, as OpenAPI describes it."""
+    """One version of a resource, in the form of which OpenAPI documents are built."""
     kind, traits = resource.kind, resource.traits.get(version)
     is_typed = isinstance(resource.shape, BuiltinShape)
     return ServedKind(
@@ -325,7 +327,7 @@ def _schema(resource: Resource, version: str) -> dict[str, object] | SchemaSourc
     if traits is not None:
         declared = traits.schema
         if hasattr(declared, "read"):
-            return declared  # kept as bytes until somebody looks at it
+            return declared  # kept as bytes until it is read
         return None if declared is None else dict(declared)
     if isinstance(resource.shape, DeclaredShape):
         found = resource.shape.schemas.get(resource.api_version(version))

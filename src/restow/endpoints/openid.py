@@ -1,9 +1,10 @@
-"""Who signs the tokens of service accounts, for those who want to verify them themselves.
+"""OpenID discovery of the service account issuer, for relying parties that verify tokens
+themselves.
 
-    /.well-known/openid-configuration   the issuer, and where its keys are
+    /.well-known/openid-configuration   the issuer, and the address of its keys
     /openid/v1/jwks                     the public keys
 
-Not here: who may read them.
+Not here: authorization of these paths.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class OpenIdDocuments:
     """Both documents. Call it with a request for one of them."""
 
     def __init__(self, *, issuer: str, keys: KeySet, address: str, jwks_uri: str = "") -> None:
-        """`address` is where this server is reached, unless `jwks_uri` says where the keys are."""
+        """`address` is that of this server; the keys are below it unless `jwks_uri` is set."""
         self._address = address
         self._issuer = issuer
         self._keys = keys
         self._jwks_uri = jwks_uri
         parts = urlsplit(issuer)
-        # Only such an issuer can be found by what it is called.
+        # Clients can discover only an issuer that is an https URL.
         self.is_public: Final = parts.scheme == "https" and not (parts.query or parts.fragment)
 
     async def __call__(self, context: Context) -> HttpResponse:
@@ -52,7 +53,7 @@ class OpenIdDocuments:
         return HttpResponse(200, self._configuration(), _CONFIGURATION_HEADERS)
 
     def take_address(self, address: str) -> None:
-        """This server is reached there: its port is only known when it listens."""
+        """Set the address of this server: the port is known only once it listens."""
         self._address = address
 
     @property

@@ -1,6 +1,6 @@
-"""How every request ends: errors become a Status, and each answer is counted and written down.
+"""The end of every request: errors become a Status, and each response is counted and audited.
 
-The border between all errors and the API is `as_status`. Not here: the form of an answer
+All errors are converted to API errors in `as_status`. Not here: the encoding of a response
 (`responses`), and the order of the steps (`app`).
 """
 
@@ -28,7 +28,7 @@ _EXPECTED: Final = (StatusError, StorageError, MachineryError, RecursionError)
 
 
 class RequestOutcomes:
-    """Who looks at each answer last."""
+    """Converts errors, and records every response."""
 
     def __init__(self, clock: Clock, metrics: Metrics, audit: Auditor | None) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class RequestOutcomes:
         self._audit = audit
 
     def failed(self, context: Context | None, error: Exception) -> HttpResponse:
-        """The answer to what went wrong."""
+        """The response for an error."""
         if context is not None and self._audit is not None and not isinstance(error, _EXPECTED):
             self._audit.panicked(context)
         return error_answer(context, as_status(error))
@@ -44,10 +44,11 @@ class RequestOutcomes:
     def counted(
         self, context: Context | None, request: HttpRequest, answer: HttpResponse
     ) -> HttpResponse:
-        """The same answer, once it stands in the metrics and the audit log."""
+        """Record a response in the metrics and the audit log, and return it."""
         seconds = self._clock.monotonic() - request.received_seconds
         if context is not None and context.remote is not None:
-            # What follows the version is the client's text: nobody here knows what exists.
+            # The path behind the version is client input that was not validated, so it is not used
+            # as a label.
             group, version = context.remote
             labels = (context.info.verb, group, version, "", "", str(answer.status))
         elif context is None or context.resource is None:
@@ -69,7 +70,7 @@ class RequestOutcomes:
 
 
 def as_status(error: Exception) -> StatusError:
-    """What an error is to the client."""
+    """The API error for an exception."""
     match error:
         case StatusError():
             return error

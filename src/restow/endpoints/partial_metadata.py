@@ -1,7 +1,7 @@
 """PartialObjectMetadata and its list: an object reduced to its metadata.
 
-The bytes forms cut the metadata out of an encoded object without decoding the rest, so a garbage
-collector that watches everything costs little.
+The bytes forms cut the metadata out of an encoded object without decoding the rest, so that a
+garbage collector that watches everything costs little.
 
 Not here: the choice of this form by a client's Accept header.
 """
@@ -17,7 +17,7 @@ PARTIAL_LIST: Final = "PartialObjectMetadataList"
 
 
 class _Encoded(msgspec.Struct):
-    """An encoded object of which only the metadata is looked at."""
+    """An encoded object of which only the metadata is decoded."""
 
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -36,7 +36,7 @@ def partial_object(obj: Mapping[str, Any], *, api_version: str = META_V1) -> dic
 
 
 def partial_object_bytes(encoded: bytes, *, api_version: str = META_V1) -> bytes:
-    """The metadata-only form of an encoded object, with no newline at its end."""
+    """The metadata-only form of an encoded object, without a trailing newline."""
     return b"".join((_head(api_version), metadata_bytes(encoded), b"}"))
 
 
@@ -51,7 +51,7 @@ def partial_list_bytes(
 
 
 def metadata_bytes(encoded: bytes) -> bytes:
-    """The metadata of an encoded object, as it stands there."""
+    """The metadata of an encoded object, unchanged."""
     found = bytes(_DECODER.decode(encoded).metadata)
     return found if found.startswith(b"{") else b"{}"
 

@@ -1,8 +1,9 @@
-"""Post-start hooks: what a server does once it listens, and is not ready without.
+"""Post-start hooks: work that a server does once it listens, and that must finish before it is
+ready.
 
-Each is a health check `poststarthook/<name>`, as in Kubernetes. It fails until the work is done;
-`/livez` waits for a grace period before it says so, because who asks there kills the server, and a
-slow start is not cured by another start.
+Each is a health check `poststarthook/<name>`, as in Kubernetes. It fails until the work is done.
+`/livez` ignores it for a grace period, because a failing liveness probe makes the kubelet kill the
+server, and a restart does not help a slow start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ IDENTITY_LEASE_COLLECTOR: Final = "start-kube-apiserver-identity-lease-garbage-c
 
 
 class PostStartHook:
-    """One piece of work, and whether it is done. Nothing is run here: its owner tells."""
+    """The state of one hook. It runs nothing: its owner calls `finish` or `fail`."""
 
     __slots__ = ("_has_failed", "_reason", "name")
 
@@ -36,17 +37,17 @@ class PostStartHook:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was given up, rather than not finished yet."""
+        """Whether the hook failed for good, as opposed to not having finished yet."""
         return self._has_failed
 
     def finish(self) -> None:
-        """The work is done."""
+        """Mark the work as done."""
         self._reason, self._has_failed = None, False
 
     def fail(self, reason: str) -> None:
-        """The work was given up: `/livez` says so at once, since only a new start can help.
+        """Mark the work as failed for good: `/livez` fails at once, since only a restart can help.
 
-        Not for a try that failed and will be made again: that is unfinished.
+        Not for an attempt that is retried: that hook is unfinished.
         """
         self._reason, self._has_failed = reason, True
 
@@ -56,7 +57,7 @@ class PostStartHook:
 
 
 class PostStartHooks:
-    """The hooks of one server, shown as health checks; its start is when this is made."""
+    """The hooks of one server, as health checks. The grace period begins when this is created."""
 
     def __init__(self, health: HealthChecks, clock: Clock, *, livez_grace_seconds: float) -> None:
         self._health = health
@@ -64,14 +65,14 @@ class PostStartHooks:
         self._livez_from = clock.monotonic() + livez_grace_seconds
 
     def add(self, name: str) -> PostStartHook:
-        """A new hook, unfinished, in all three probes."""
+        """Add a hook, unfinished, to all three probes."""
         hook = PostStartHook(name)
         # KEP-2339 3.32: an unfinished hook fails the readiness check
         self._health.add(hook.check_name, hook.check, "healthz", "readyz")
-        self._health.add(hook.check_name, self._patient(hook), "livez")
+        self._health.add(hook.check_name, self._with_grace(hook), "livez")
         return hook
 
-    def _patient(self, hook: PostStartHook) -> Check:
+    def _with_grace(self, hook: PostStartHook) -> Check:
         def check() -> str | None:
             if self._clock.monotonic() < self._livez_from and not hook.has_failed:
                 return None

@@ -1,6 +1,6 @@
-"""Tables and metadata-only answers: other forms of the same objects.
+"""Table and PartialObjectMetadata responses.
 
-Works on served bytes. The columns are in `tables`, the metadata form in `partial_metadata`.
+Works on encoded objects. The columns are in `tables`, the metadata form in `partial_metadata`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from restow.request.responses import respond
 
 
 def check_form(context: Context) -> None:
-    """Refuse what could not be answered, before anything is done. Raises 406 or 422."""
+    """Reject a form that cannot be produced, before anything is done. Raises 406 or 422."""
     if context.form.as_kind == "Table":
         include_object(context)
 
 
 def object_in_form(context: Context, body: bytes, *, clock: Clock) -> bytes:
-    """One object as the form of the request asks."""
+    """One object in the form that the request asks for."""
     if context.form.as_kind == "Table":
         obj = orjson.loads(body)
         return _table(context, [obj], obj.get("metadata") or {}, clock=clock)
@@ -37,7 +37,7 @@ def object_in_form(context: Context, body: bytes, *, clock: Clock) -> bytes:
 def list_in_form(
     context: Context, bodies: list[bytes], metadata: dict[str, Any], *, clock: Clock
 ) -> HttpResponse:
-    """A list as the form of the request asks."""
+    """A list in the form that the request asks for."""
     if context.form.as_kind == "Table":
         objects = [orjson.loads(body) for body in bodies]
         table = _table(context, objects, metadata, clock=clock)
@@ -46,7 +46,7 @@ def list_in_form(
 
 
 def event_in_form(context: Context, body: bytes, *, clock: Clock, with_definitions: bool) -> bytes:
-    """The object of a watch event as the form of the request asks."""
+    """The object of a watch event in the form that the request asks for."""
     if context.form.as_kind == "Table":
         obj = orjson.loads(body)
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
@@ -55,7 +55,7 @@ def event_in_form(context: Context, body: bytes, *, clock: Clock, with_definitio
 
 
 def include_object(context: Context) -> IncludeObject:
-    """How much of an object stands in each row."""
+    """How much of an object each row contains: `includeObject`."""
     wanted = context.info.parameter("includeObject") or INCLUDE_OBJECT[0]
     for known in INCLUDE_OBJECT:
         if wanted == known:

@@ -1,8 +1,8 @@
-"""Short gets: the byte-level shortcut for a get of an object by a sender that was seen before.
+"""Short gets: the byte-level shortcut for a get of an object by a known sender.
 
-The answer is made from the request line and the header lines, before there is a request. What was
-decided about a get is kept with its sender; when roles or the audit policy change, a new epoch
-begins, and decisions of an earlier one do not count.
+The response is made from the request line and the header lines, before a request object exists.
+Authorization and audit decisions are cached with the sender; a change of roles or of the audit
+policy starts a new epoch, which invalidates the decisions of earlier ones.
 
 It is a second path beside `handlers.get`, kept because it saves 58 % of the CPU of such a get, the
 listener included (`docs/reference/performance.md`). Any other get takes the chain
@@ -23,15 +23,16 @@ from restow.request.responses import GZIP_BYTES_MIN
 from restow.request.routes import Routes, ShortGet
 
 KNOWN_GETS_MAX: Final = 32
-"""Of each connection. Who reads more objects again and again is asked for more often."""
+"""Decisions cached per connection. If a client repeats gets of more objects than this, they are
+decided again."""
 
 KnownGet: TypeAlias = "tuple[object, GetEvents | None]"
-"""In which epoch a get was found to be allowed, and what is written down of it."""
+"""The epoch in which a get was authorized, and the audit events to write for it."""
 
 
 def may_be_short(line: RequestLine) -> bool:
-    """Whether a request line may be that of a short get. Others are not worth remembering: deletes
-    name each object once, and watches begin at another resource version each time."""
+    """Whether a request line may be that of a short get. Others are not worth caching: deletes name
+    each object once, and watches start at another resource version each time."""
     return line.method == "GET" and not line.query
 
 
@@ -63,7 +64,7 @@ class ShortGets:
     def quick(
         self, line: RequestLine, headers: Headers, received_seconds: float
     ) -> tuple[bytes, bytes] | None:
-        """The most travelled way, in as few steps as can be; None: go the long one."""
+        """The response in as few steps as possible; None if the request has to take the chain."""
         short: ShortGet | None = line.memo
         if short is None:
             short = line.memo = self._routes.short(line)
@@ -90,7 +91,7 @@ class ShortGets:
         short.tally.add(now - received_seconds)
         noted = known[1]
         if noted is not None and (audit := self._audit) is not None:
-            # As `Auditor.write_get` does, written out.
+            # `Auditor.write_get`, inlined.
             level, received, complete = noted
             audit.levels[level] += 1
             if received is not None:
@@ -100,15 +101,15 @@ class ShortGets:
         return mark, entry[2]
 
     def _decide(self, sender: Sender, headers: Headers, short: ShortGet) -> KnownGet | None:
-        """What is decided about a get, if it may go the short way. It is kept with its sender, as
-        long as that is known to hold."""
+        """Decide about a get, if it may take the shortcut. The decision is cached with its sender
+        while it is known to be valid."""
         if not self._allows(sender.user, short.info):
             return None
         noted = None
         if self._audit is not None:
             noted = self._audit.events_of_get(short, headers, sender.user)
             if noted is None:
-                return None  # there is more to write down than the short way knows
+                return None  # its audit event needs more than the shortcut has
         known = self._epoch, noted
         if self._is_lasting:
             if len(sender.gets) >= KNOWN_GETS_MAX:
@@ -117,5 +118,5 @@ class ShortGets:
         return known
 
     def _forget(self) -> None:
-        """Roles, or what is to be written down, have changed."""
+        """Invalidate the cached decisions: roles or the audit policy have changed."""
         self._epoch = object()

@@ -113,7 +113,7 @@ class World:
                 tokens=ContinueTokens(b"key"),
                 runtime=runtime,
                 tasks=runtime.tasks("test"),
-                judge=mock.Mock(),
+                access_reviewer=mock.Mock(),
             ),
             authentication=Authentication([tokens]),
             authorizer=MastersOnly(),

@@ -1,5 +1,5 @@
-"""What the server does for a request: one file per verb.
+"""Request handlers: one file per verb, and one per subresource with an action of its own.
 
-A handler gets the server's parts and the request's context, and returns an answer or something to
-await. It decodes and encodes, and asks `restow.registry` for everything else.
+A handler gets the parts of the server and the context of the request, and returns a response or an
+awaitable of one. It decodes and encodes, and calls `restow.registry` for everything else.
 """

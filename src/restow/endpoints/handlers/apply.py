@@ -1,7 +1,7 @@
-"""apply: PATCH with a configuration, which says all that its sender wants to manage.
+"""apply: PATCH by server-side apply, with a configuration of all fields that the applier manages.
 
-A configuration is YAML, or JSON, which is YAML too. An object that is not there is created by it,
-which takes the right to create as well. Not here: what a configuration does to an object
+A configuration is YAML, of which JSON is a subset. If the object does not exist it is created,
+which also requires the permission to create. Not here: the merge of a configuration into an object
 (`restow.apimachinery.apply`).
 """
 
@@ -45,7 +45,7 @@ _NO: Final = ("", "0", "false", "False", "FALSE", "F", "f")
 
 
 async def apply(server: Server, context: Context) -> HttpResponse:
-    """PATCH of an object, or of a part of it, by a configuration."""
+    """PATCH of an object or a subresource with a configuration."""
     _check_options(context)
     if codec.takes_long(context.request.body, YAML):
         options = replace(await asyncio.to_thread(read_options, context), is_long=True)
@@ -66,7 +66,8 @@ async def apply(server: Server, context: Context) -> HttpResponse:
 
 
 async def _create(server: Server, context: Context, options: Apply) -> HttpResponse:
-    """An object that is not there yet. Raises 409 when another one is meant, that was there."""
+    """Create an object that does not exist. Raises 409 if the configuration names the uid of
+    another."""
     resource, info = resource_of(context), context.info
     now, api_version = server.runtime.clock.wall(), resource.api_version(info.version)
     work = partial(
@@ -86,7 +87,7 @@ async def _create(server: Server, context: Context, options: Apply) -> HttpRespo
 
 
 def _check_options(context: Context) -> None:
-    """Raises 422 when nobody says who applies."""
+    """Raise 422 if the request names no field manager."""
     info = context.info
     if not info.parameter("fieldManager"):
         cause = field_errors.required("fieldManager", "is required for apply patch")
@@ -96,7 +97,7 @@ def _check_options(context: Context) -> None:
 
 
 def read_options(context: Context) -> Apply:
-    """What is to be applied, from the body. Raises 400, 413."""
+    """The configuration in the body. Raises 400, 413."""
     value = _read(context)
     config = _of_scale(context, value) if context.info.subresource == "scale" else value
     _check_type(context, config)
@@ -125,7 +126,7 @@ def _read(context: Context) -> Object:
 
 
 def _report(context: Context, duplicates: tuple[str, ...]) -> None:
-    """Keys that stand in a configuration more than once; the last one counts."""
+    """Report keys that a configuration contains more than once; the last one is used."""
     mode = field_validation(context.info)
     problems = [f'key "{path}" already set in map' for path in duplicates]
     if mode == "Strict":
@@ -139,7 +140,7 @@ def _report(context: Context, duplicates: tuple[str, ...]) -> None:
 
 
 def _check_type(context: Context, config: Object) -> None:
-    """A configuration says what it is, in the version of its path. Raises 400."""
+    """Check the apiVersion and kind of a configuration against the path. Raises 400."""
     resource = resource_of(context)
     wanted = (resource.api_version(context.info.version), resource.kind.kind)
     if (config.get("apiVersion"), config.get("kind")) != wanted:
@@ -155,9 +156,10 @@ def _wrong_type(config: Object) -> status.StatusError:
 
 
 def _completed(context: Context, applied: Object) -> Object:
-    """What was applied, as an object of its kind: for the path of the request, and with defaults.
+    """An applied configuration as an object of its kind: with name and namespace of the path, and
+    defaults.
 
-    Raises 400, and 422 for what its schema allows and its kind does not.
+    Raises 400, and 422 for an object that its schema allows but its kind does not.
     """
     resource = resource_of(context)
     try:
@@ -167,14 +169,15 @@ def _completed(context: Context, applied: Object) -> Object:
     obj = fill_in(context, resource, checked)
     metadata = obj["metadata"]
     if metadata.get("uid") and not metadata.get("creationTimestamp"):
-        return obj  # of another object than any that is there, which is said of it first
+        return obj  # its uid is no existing object's: that error comes first
     check_place(context, obj)
     check_name(context, obj)
     return obj
 
 
 def _of_scale(context: Context, scale: Object) -> Object:
-    """The object that has the replicas of a Scale, where its kind has them. Raises 400, 422."""
+    """The object with the replicas of a Scale, at the path where its kind has them. Raises 400,
+    422."""
     resource, version = resource_of(context), context.info.version
     if (scale.get("apiVersion"), scale.get("kind")) != (SCALE_VERSION, "Scale"):
         raise _wrong_type(scale)

@@ -1,14 +1,14 @@
-"""Bindings: by one a scheduler gives a pod to a node.
+"""binding: assigns a pod to a node, for schedulers.
 
     POST  /api/v1/namespaces/NS/pods/NAME/binding     {"metadata": {"name": NAME},
     POST  /api/v1/namespaces/NS/bindings               "target": {"kind": "Node", "name": …}}
 
-A pod is given away once; labels and annotations of the binding are added to its own.
+A pod is assigned once; labels and annotations of the binding are added to those of the pod.
 
-    400   the name is missing, or not that of the path
-    404   there is no such pod
-    409   it is bound already, goes away, must not be scheduled yet, or is not the one meant
-    422   a target without a name, or that is no node
+    400   the name is missing, or differs from that of the path
+    404   the pod does not exist
+    409   it is bound already, being deleted, has scheduling gates, or a precondition fails
+    422   a target that has no name or is not a node
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _RESOURCE: Final = GroupResource("", "pods/binding")
 _PODS: Final = GroupResource("", "pods")
 _TARGETS: Final = ("Node", "<empty>")
 _MEANT: Final = {"uid": "UID", "resourceVersion": "ResourceVersion"}
-"""By these a binding says which state of the pod it is for."""
+"""The preconditions that a binding can have on its pod."""
 
 
 async def bind(server: Server, context: Context) -> HttpResponse:
-    """POST of a binding, to its pod or to the collection that nothing is kept in."""
+    """POST of a binding, to its pod or to the collection, which stores none."""
     context.request.is_shielded = True
     dry_run = is_dry_run(context.info)
     obj = await _SENT.read(context)
@@ -59,17 +59,17 @@ async def bind(server: Server, context: Context) -> HttpResponse:
         pods,
         "v1",
         pods.path_of(context.info.namespace, name),
-        _bound(obj, now=now),
+        _binding_change(obj, now=now),
         subresource=BINDING,
         is_patch=True,
-        # As in the reference: no manager has the field.
+        # As in Kubernetes: no manager owns the field.
         options=ObjectWriteOptions(manager=None, dry_run=dry_run),
     )
     return done(context)
 
 
 def pods_of(server: Server) -> Resource:
-    """Where pods are kept. Raises 404 where there are none."""
+    """The resource of pods. Raises 404 if this server has none."""
     pods = server.catalog.of_kind("", "Pod")
     if pods is None:
         raise status.resource_not_found()
@@ -87,7 +87,7 @@ def _check_target(obj: Object, name: str) -> None:
         raise status.invalid(_SENT.kind.group_kind, name, causes)
 
 
-def _bound(binding: Object, *, now: str) -> Callable[[Object], Object]:
+def _binding_change(binding: Object, *, now: str) -> Callable[[Object], Object]:
     said = binding["metadata"]
 
     def change(pod: Object) -> Object:

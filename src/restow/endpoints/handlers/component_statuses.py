@@ -1,7 +1,7 @@
-"""componentstatuses: whether what the server stands on is well. Looked up, not kept.
+"""componentstatuses: the health of what the server depends on. Computed, not stored.
 
-There is one component, the store, by the name that clients know. It is asked for its revision, as
-a consistent read would.
+There is one component, the store, under the name that clients expect. It is probed by a read of its
+revision, as in a consistent read.
 """
 
 from __future__ import annotations

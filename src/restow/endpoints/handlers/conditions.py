@@ -1,4 +1,4 @@
-"""Conditions in an object's status: one of each type, with the time of its last change. Pure."""
+"""Status conditions of objects: one of each type, with the time of its last transition. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def condition_of(state: Object, kind: str) -> dict[str, Any] | None:
 def with_condition(
     state: Object, wanted: dict[str, Any], *, now: str, is_probed: bool = False
 ) -> Object:
-    """A status with a condition in the place of the one of its type, or at the end.
+    """A status with a condition that replaces the one of its type, or is appended.
 
-    `is_probed`: of those that also have a place for the time when somebody looked last.
+    `is_probed`: for condition types that also have `lastProbeTime`.
     """
     kind = wanted["type"]
     before = condition_of(state, kind)

@@ -1,12 +1,12 @@
-"""What would reach into a running pod, a node or a service, and is told that nothing runs here.
+"""Requests that need a running pod, node or service, which fail because nothing runs here.
 
-    log                            no node: 204, nothing was written yet; otherwise as below
+    log                            204 while the pod has no node, as its log is empty; else as below
     exec, attach, portforward      400 while the pod has no node
     proxy                          of pods, services and nodes, with any method and path
 
-Objects are data here: no node stands behind them. So no request is ever passed on to an address
-that somebody has written into an object: whoever asks is answered with 503, once all that can be
-checked is found to be good, and with what clients of Kubernetes know before that.
+Objects are only stored: there are no real nodes. So no request is ever proxied to an address that a
+user has written into an object: the response is 503, after all checks that Kubernetes does before
+it connects, with the errors of Kubernetes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG_OPTIONS: Final = GroupKind("", "PodLogOptions")
 
 
 async def log(server: Server, context: Context) -> HttpResponse:
-    """GET of what a container has written."""
+    """GET of the log of a container."""
     info = context.info
     _check_log_options(context)
     pod = await stored_object(server, resource_of(context), info.namespace, info.name)
@@ -63,7 +63,7 @@ async def proxy(server: Server, context: Context) -> HttpResponse:
 
 
 def _name_of(text: str) -> str:
-    """The name in `scheme:name:port`, of which the first and the last may be missing."""
+    """The name in `scheme:name:port`, where scheme and port may be missing."""
     parts = text.split(":")
     if len(parts) > 3 or (len(parts) == 3 and parts[0] not in ("", "http", "https")):
         raise status.bad_request(f"invalid proxy request {text[:TEXT_SHOWN_MAX]!r}")
@@ -71,7 +71,7 @@ def _name_of(text: str) -> str:
 
 
 def _container(pod: Object, wanted: str) -> str:
-    """The container that is meant. Raises 400."""
+    """The container that a request names, or the default. Raises 400."""
     spec, metadata = pod.get("spec") or {}, pod["metadata"]
     by_list: dict[str, list[Any]] = {
         name: [each.get("name") for each in spec.get(name) or ()] for name in _CONTAINERS
@@ -100,7 +100,7 @@ def _listed(names: list[Any]) -> str:
 
 
 async def _check_node(server: Server, pod: Object) -> None:
-    """The node of a pod must be known. Raises 404, in the reference's words."""
+    """Check that the node of a pod exists. Raises 404, with the message of Kubernetes."""
     nodes, name = server.catalog.of_kind("", "Node"), pod["spec"]["nodeName"]
     if nodes is not None:
         try:
@@ -133,4 +133,4 @@ def _check_log_options(context: Context) -> None:
 
 
 def _nothing_runs(what: str) -> status.StatusError:
-    return status.unavailable(f"{what}: this server keeps objects, and runs nothing behind them")
+    return status.unavailable(f"{what}: this server only stores objects; there are no kubelets")

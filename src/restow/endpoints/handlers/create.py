@@ -28,11 +28,12 @@ async def create(server: Server, context: Context) -> HttpResponse:
 async def create_object(
     server: Server, context: Context, obj: Object, *, is_tracked: bool = False
 ) -> HttpResponse:
-    """Store a new object and answer with it. `is_tracked`: it says itself who manages it."""
+    """Store a new object and respond with it. `is_tracked`: its managedFields are computed
+    already."""
     resource, info, metadata = resource_of(context), context.info, obj["metadata"]
     place = None
     if resource.kind.namespaced:
-        name = metadata.get("name") or metadata.get("generateName") or "Unknown"  # in refusals
+        name = metadata.get("name") or metadata.get("generateName") or "Unknown"  # in errors
         place = partial(check_namespace, server, resource, info.namespace, name)
     try:
         written = await server.store.create(
@@ -59,10 +60,10 @@ async def create_object(
 async def check_namespace(
     server: Server, resource: Resource, namespace: str, name: str, *, must_be_fresh: bool = False
 ) -> RevisionIs | None:
-    """Refuse what would be created in a namespace that is missing or going away.
+    """Reject a creation in a namespace that is missing or terminating.
 
-    What was found may be old. The guard that is returned makes sure that it still holds when the
-    object is stored, which costs less than asking first.
+    The namespace read here may be stale. The guard that is returned ensures that it is still the
+    current one when the object is stored, which costs less than a consistent read before.
     """
     namespaces = server.catalog.of_kind("", "Namespace")
     if namespaces is None:

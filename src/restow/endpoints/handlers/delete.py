@@ -27,7 +27,7 @@ from restow.request.responses import Bodies, respond, respond_object
 
 DELETES_AT_ONCE: Final = 32
 CONVERTED_AT_ONCE: Final = 480
-"""Objects that are converted, if need be, and then deleted."""
+"""Objects that are converted, if necessary, and deleted in one batch."""
 _POLICIES: Final = ("Foreground", "Background", "Orphan")
 _JOBS: Final = GroupResource("batch", "jobs")
 _JOBS_WARNING: Final = (
@@ -85,7 +85,7 @@ async def delete_collection(server: Server, context: Context) -> Answer:
     page = cache.select(selection.prefix)
     entries = page.entries
     if selection:
-        # Labels and fields are those that the client would see.
+        # Selectors apply to labels and fields in the version of the request.
         entries = await server.store.in_version(
             resource, entries, resource.api_version(info.version)
         )
@@ -99,7 +99,7 @@ async def delete_collection(server: Server, context: Context) -> Answer:
     deleted: list[bytes] = []
     for first in range(0, len(chosen), CONVERTED_AT_ONCE):
         some = chosen[first : first + CONVERTED_AT_ONCE]
-        # Each is deleted on its own, but whoever converts them is asked once.
+        # Each is deleted separately, but conversion webhooks are called once for the batch.
         seen = await server.store.in_version(
             resource, [entry for _, entry in some], resource.api_version(info.version)
         )
@@ -112,7 +112,7 @@ async def delete_collection(server: Server, context: Context) -> Answer:
 async def _delete_all(
     server: Server, context: Context, found: dict[str, Entry], sent_options: DeleteOptions
 ) -> list[bytes]:
-    """Delete objects, some at a time; those that were there, as they were before."""
+    """Delete objects in batches; return those that existed, as they were before."""
     resource, info = resource_of(context), context.info
     deleted: list[bytes] = []
     paths, api_version = list(found), resource.api_version(info.version)
@@ -134,7 +134,7 @@ async def _delete_all(
         for path, outcome in zip(some, outcomes, strict=True):
             if isinstance(outcome, Written):
                 deleted.append(server.store.body_of(resource, found[path], api_version))
-            elif not isinstance(outcome, status.NotFound):  # then someone else was faster
+            elif not isinstance(outcome, status.NotFound):  # else it was deleted concurrently
                 raise outcome
     return deleted
 
@@ -146,30 +146,31 @@ def _write_options(server: Server, context: Context, sent: DeleteOptions) -> Obj
 
 
 async def _options(server: Server, context: Context) -> tuple[DeleteOptions, int]:
-    """What a client wants, and with which code it hears of an object that is not gone yet."""
+    """The DeleteOptions, and the status code for an object whose deletion has only begun."""
     if needs_thread(context):
         options = await asyncio.to_thread(read_options, context)
     else:
         options = read_options(context)
-    sent_options = as_possible(server, context, options_of(context, options))
-    # Those who use the old option know that as well.
+    sent_options = supported_options(server, context, options_of(context, options))
+    # Clients that set the deprecated option expect 202.
     return sent_options, 202 if options.get("orphanDependents") is False else 200
 
 
-def as_possible(server: Server, context: Context, sent_options: DeleteOptions) -> DeleteOptions:
-    """A wish that somebody here can fulfil."""
+def supported_options(
+    server: Server, context: Context, sent_options: DeleteOptions
+) -> DeleteOptions:
+    """DeleteOptions without what needs garbage collection, if this cluster has none."""
     kind = resource_of(context).kind
     if (sent_options.policy or kind.orphans_by_default) and not server.collects_dependents:
-        return replace(
-            sent_options, policy="Background"
-        )  # nobody would ever take the finalizer out
+        # No garbage collector would remove the finalizer of another policy.
+        return replace(sent_options, policy="Background")
     if not sent_options.policy and kind.orphans_by_default and kind.group_resource == _JOBS:
         context.warn(_JOBS_WARNING)
     return sent_options
 
 
 def options_of(context: Context, options: dict[str, Any]) -> DeleteOptions:
-    """What a client wants, from DeleteOptions. Raises 422."""
+    """Parse DeleteOptions. Raises 422."""
     policy = options.get("propagationPolicy") or ""
     orphan = options.get("orphanDependents")
     if policy and policy not in _POLICIES:
@@ -195,7 +196,7 @@ def options_of(context: Context, options: dict[str, Any]) -> DeleteOptions:
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
         dry_run=bool(dry_run) or is_dry_run(context.info),
-        # Less than no time is the shortest there is.
+        # A negative grace period means the shortest one.
         grace_seconds=1 if grace_seconds is not None and grace_seconds < 0 else grace_seconds,
     )
 

@@ -1,15 +1,15 @@
-"""eviction: by this subresource a pod is deleted, unless too few of its like would be left.
+"""eviction: deletes a pod, unless its PodDisruptionBudget forbids that.
 
     POST  {"metadata": {"name": NAME}, "deleteOptions": {…}}
 
-A PodDisruptionBudget that selects a running pod has the say. What it still allows is counted by
-whoever looks after budgets; here one is taken off it, in a guarded update, before the pod goes. So
-of all who evict at the same time only so many come through. A pod that is pending, over or already
-on its way is just deleted, and so is one that is not ready where its budget does not mind.
+The budget that selects a running pod decides. Its `disruptionsAllowed` is computed by the
+disruption controller; it is decremented here in a guarded update before the pod is deleted, so that
+concurrent evictions cannot exceed it. A pod that is pending, completed or being deleted is deleted
+without that check, and so is one that is not ready where its budget allows that.
 
-    409   another pod than was meant
-    429   the budget allows no more now, or nobody has looked at it since it was changed
-    500   several budgets select the pod, as clients of Kubernetes know it
+    409   the precondition names another pod
+    429   the budget allows no more disruptions now, or was not observed since it was changed
+    500   several budgets select the pod, as in Kubernetes
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import StatusCause, StatusError
 from restow.endpoints.handlers.binding import pods_of
 from restow.endpoints.handlers.conditions import condition_of, with_condition
-from restow.endpoints.handlers.delete import as_possible, options_of
+from restow.endpoints.handlers.delete import options_of, supported_options
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.subresource_actions import SentKind, done, stored_object
 from restow.httpserver.response import HttpResponse
@@ -37,9 +37,9 @@ from restow.registry.strategy import timestamp
 from restow.request.context import Context
 
 ATTEMPTS_MAX: Final = 20
-"""How often a pod is looked at anew that has changed before it could be deleted."""
+"""How often an eviction is retried with a pod that changed before it could be deleted."""
 DISRUPTED_PODS_MAX: Final = 2000
-"""Evictions that nobody has noted yet who looks after budgets."""
+"""Evictions that the disruption controller has not confirmed yet."""
 BUDGET_RETRY_AFTER_SECONDS: Final = 10
 _TOO_FEW: Final = "Cannot evict pod as it would violate the pod's disruption budget."
 _CAUSE: Final = "DisruptionBudget"
@@ -54,18 +54,22 @@ async def evict(server: Server, context: Context) -> HttpResponse:
     obj = await _SENT.read(context)
     if obj["metadata"].get("name") != context.info.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
-    options = as_possible(server, context, options_of(context, obj.get("deleteOptions") or {}))
+    options = supported_options(
+        server, context, options_of(context, obj.get("deleteOptions") or {})
+    )
     asked = server.admission.for_request(context, "CREATE")
     if asked is not None:
         obj = await asked.mutate(obj, None, is_dry_run=options.dry_run)
-        options = as_possible(server, context, options_of(context, obj.get("deleteOptions") or {}))
+        options = supported_options(
+            server, context, options_of(context, obj.get("deleteOptions") or {})
+        )
         await asked.review(obj, None, is_dry_run=options.dry_run)
     await _Evicting(server, context, options).run()
     return done(context)
 
 
 class _Evicting:
-    """One eviction."""
+    """One eviction request."""
 
     def __init__(self, server: Server, context: Context, options: DeleteOptions) -> None:
         self._server = server
@@ -80,7 +84,7 @@ class _Evicting:
             if not _may_ignore_budgets(pod):
                 await self._evict_running(pod)
                 return
-            # A pending pod may begin to run meanwhile, and then a budget has the say.
+            # A pending pod may start to run meanwhile, and then its budget decides.
             is_pending = not _is_ending_or_over(pod) and not self._options.resource_version
             try:
                 await self._delete(self._at(pod) if is_pending else self._options)
@@ -97,24 +101,24 @@ class _Evicting:
             await self._delete(self._options)
             return
         resource, name = budget[0], budget[1]["metadata"]["name"]
-        if _is_not_missed(pod, budget[1]):
+        if _is_evictable_unready(pod, budget[1]):
             try:
-                # It must still be the one that is not ready.
+                # It must still be the pod that is not ready.
                 await self._delete(self._at(pod))
             except status.Conflict:
                 if self._options.resource_version:
                     raise
-                raise _in_work(name) from None
+                raise _still_processed(name) from None
             return
         now = timestamp(self._server.runtime.clock.wall())
         await self._server.store.update(
             resource,
             "v1",
             resource.path_of(self._namespace, name),
-            _one_less(self._name, now=now),
+            _decremented(self._name, now=now),
             subresource="status",
             is_patch=True,
-            # As in the reference: no manager has the field.
+            # As in Kubernetes: no manager owns the field.
             options=ObjectWriteOptions(manager=None, dry_run=self._options.dry_run),
         )
         await self._delete(self._options)
@@ -140,13 +144,13 @@ class _Evicting:
         return (resource, found[0]) if found else None
 
     def _at(self, pod: Object) -> DeleteOptions:
-        """The same wish, of the pod as it was seen."""
+        """The same options, with the observed pod as precondition."""
         if self._options.resource_version:
             return self._options
         return replace(self._options, resource_version=pod["metadata"]["resourceVersion"])
 
     async def _delete(self, options: DeleteOptions) -> None:
-        """Note in the pod why it goes, and delete it."""
+        """Record the reason in the conditions of the pod, and delete it."""
         store, version = self._server.store, options.resource_version
         if not options.dry_run:
             now = timestamp(self._server.runtime.clock.wall())
@@ -154,7 +158,7 @@ class _Evicting:
                 self._pods,
                 "v1",
                 self._path,
-                _marked(options, now=now),
+                _with_disruption_target(options, now=now),
                 subresource=EVICTION,
                 is_patch=True,
                 options=ObjectWriteOptions(manager=None),
@@ -179,8 +183,8 @@ def _is_ending_or_over(pod: Object) -> bool:
     return phase in ("Succeeded", "Failed") or bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _is_not_missed(pod: Object, budget: Object) -> bool:
-    """Whether a pod is not ready, and so not among those that its budget counts on."""
+def _is_evictable_unready(pod: Object, budget: Object) -> bool:
+    """Whether a pod is not ready and its budget allows it to be evicted in that state."""
     ready = condition_of(pod.get("status") or {}, "Ready") or {}
     if ready.get("status") == "True":
         return False
@@ -191,7 +195,7 @@ def _is_not_missed(pod: Object, budget: Object) -> bool:
     return desired > 0 and (state.get("currentHealthy") or 0) >= desired
 
 
-def _marked(options: DeleteOptions, *, now: str) -> Callable[[Object], Object]:
+def _with_disruption_target(options: DeleteOptions, *, now: str) -> Callable[[Object], Object]:
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -202,16 +206,20 @@ def _marked(options: DeleteOptions, *, now: str) -> Callable[[Object], Object]:
     def change(pod: Object) -> Object:
         metadata = pod["metadata"]
         if options.uid and options.uid != metadata["uid"]:
-            raise _other(pod, "UID", options.uid, "have been deleted and then recreated")
+            raise _precondition_failed(
+                pod, "UID", options.uid, "have been deleted and then recreated"
+            )
         if options.resource_version and options.resource_version != metadata["resourceVersion"]:
-            raise _other(pod, "ResourceVersion", options.resource_version, "have been modified")
+            raise _precondition_failed(
+                pod, "ResourceVersion", options.resource_version, "have been modified"
+            )
         state = with_condition(pod.get("status") or {}, condition, now=now, is_probed=True)
         return {**pod, "status": state}
 
     return change
 
 
-def _other(pod: Object, what: str, wanted: str, might: str) -> StatusError:
+def _precondition_failed(pod: Object, what: str, wanted: str, might: str) -> StatusError:
     metadata = pod["metadata"]
     found = metadata["uid" if what == "UID" else "resourceVersion"]
     why = (
@@ -221,8 +229,8 @@ def _other(pod: Object, what: str, wanted: str, might: str) -> StatusError:
     return status.conflict(GroupResource("", "Pod"), metadata["name"], why=why)
 
 
-def _one_less(pod: str, *, now: str) -> Callable[[Object], Object]:
-    """Take one off what a budget allows. Raises 403 or 429."""
+def _decremented(pod: str, *, now: str) -> Callable[[Object], Object]:
+    """Decrement the allowed disruptions of a budget. Raises 403 or 429."""
 
     def change(budget: Object) -> Object:
         state, metadata = budget.get("status") or {}, budget["metadata"]
@@ -247,10 +255,10 @@ def _one_less(pod: str, *, now: str) -> Callable[[Object], Object]:
 
 
 def _check_allows(metadata: Object, state: Object) -> int:
-    """How many may go, one at least. Raises 403 or 429."""
+    """The number of allowed disruptions, at least one. Raises 403 or 429."""
     name = metadata["name"]
     if (state.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
-        raise _in_work(name)
+        raise _still_processed(name)
     allowed: int = state.get("disruptionsAllowed") or 0
     if allowed < 0:
         raise _forbidden(
@@ -263,12 +271,12 @@ def _check_allows(metadata: Object, state: Object) -> int:
             "too many pending evictions not confirmed by PDB controller",
         )
     if allowed == 0:
-        cause = StatusCause(_CAUSE, f"The disruption budget {name} {_why_not(state)}")
+        cause = StatusCause(_CAUSE, f"The disruption budget {name} {_denial_reason(state)}")
         raise status.TooManyRequests(_TOO_FEW, causes=(cause,))
     return allowed
 
 
-def _why_not(state: Object) -> str:
+def _denial_reason(state: Object) -> str:
     condition = condition_of(state, "DisruptionAllowed") or {}
     message = condition.get("message") or ""
     is_said = condition.get("status") == "False" and bool(message)
@@ -282,7 +290,7 @@ def _why_not(state: Object) -> str:
     return "does not allow evicting pods currently"
 
 
-def _in_work(name: str) -> StatusError:
+def _still_processed(name: str) -> StatusError:
     cause = StatusCause(
         _CAUSE, f"The disruption budget {name} is still being processed by the server."
     )

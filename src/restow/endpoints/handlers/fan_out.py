@@ -1,6 +1,6 @@
-"""All watchers of one cache: told together of its changes, with what they can share.
+"""The watchers of one watch cache: flushed together, so that they share encoded bytes.
 
-Not here: what a watcher sends (`watch`), and conversion (`watch_conversion`).
+Not here: the events that a watcher sends (`watch`), and conversion (`watch_conversion`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Host(Protocol):
 
 
 class FanOut:
-    """All watchers of one cache, flushed together once per turn of the loop."""
+    """All watchers of one cache, flushed together once per iteration of the event loop."""
 
     def __init__(self, host: Host, cache: WatchCache) -> None:
         self._host = host
@@ -42,7 +42,7 @@ class FanOut:
         self._watchers: dict[WaitingWatcher, None] = {}  # in order of arrival
         self._scheduled = False
         self._shared: dict[object, bytes] | None = None
-        """What was made in this flush; None outside of one."""
+        """Bytes encoded in this flush; None outside of one."""
 
         self._translations: dict[str, Translation] = {}
 
@@ -50,7 +50,7 @@ class FanOut:
         return len(self._watchers)
 
     def translation(self, resource: Resource, api_version: str) -> Translation:
-        """Where all who want a version wait for it."""
+        """The shared conversion to a version, which all watchers in it wait for."""
         found = self._translations.get(api_version)
         if found is None:
             found = Translation(
@@ -62,7 +62,7 @@ class FanOut:
     def add(self, watcher: WaitingWatcher) -> None:
         if not self._watchers:
             self.cache.listen(self._changed)
-            if not self.cache.is_closed:  # else another cache has its place, and it ends at once
+            if not self.cache.is_closed:  # else another cache replaces it, and the watch ends
                 self._host.fan_outs[self.cache.root] = self
         self._watchers[watcher] = None
 
@@ -70,15 +70,15 @@ class FanOut:
         self._watchers.pop(watcher, None)
         if not self._watchers:
             self.cache.unlisten(self._changed)
-            # Or it would keep the objects of a kind that is gone.
+            # Otherwise it would keep the objects of a deleted kind in memory.
             if self._host.fan_outs.get(self.cache.root) is self:
                 del self._host.fan_outs[self.cache.root]
 
     def shared(self, cursor: int, key: object, make: Callable[[], bytes]) -> bytes:
-        """Bytes that several watchers want in one flush; made once.
+        """Bytes that several watchers need in one flush, encoded once.
 
-        Outside of a flush nothing is remembered: a change may come before the next one asks, who
-        would then be given bytes that end before it.
+        Outside of a flush nothing is cached: a change may come before the next call, which would
+        then get bytes without that change.
         """
         if self._shared is None:
             return make()
@@ -104,6 +104,6 @@ class FanOut:
 
 
 def fan_out_of(host: Host, cache: WatchCache) -> FanOut:
-    """The fan-out of a cache; there is one for as long as somebody watches it."""
+    """The fan-out of a cache; it exists while the cache has watchers."""
     found = host.fan_outs.get(cache.root)
     return found if found is not None and found.cache is cache else FanOut(host, cache)

@@ -1,7 +1,7 @@
-"""get: one object. Also what all reads share: how fresh the state must be.
+"""get: one object. Also shared by all reads: resource version semantics.
 
-A read without a resource version sees everything that was acknowledged before it; version 0 takes
-what is in memory; any other waits until memory has come that far.
+A read without a resource version sees every write acknowledged before it; version 0 reads the cache
+as it is; any other version waits until the cache has reached it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from restow.request.context import Context
 from restow.request.responses import respond
 
 FUTURE_SECONDS_MAX: Final = 3.0
-"""How long to wait for a resource version that is not there yet."""
+"""How long to wait for a resource version that the cache has not reached."""
 
 
 async def get(server: Server, context: Context) -> HttpResponse:
@@ -56,7 +56,7 @@ def resource_of(context: Context) -> Resource:
 
 
 def resource_version(context: Context) -> int | None:
-    """The resource version that a read asks for; None when it did not."""
+    """The resource version in a request; None if there is none."""
     text = context.info.parameter("resourceVersion")
     return parse_resource_version(text) if text else None
 
@@ -68,7 +68,7 @@ def parse_resource_version(text: str) -> int:
 
 
 async def fresh_enough(server: Server, resource: Resource, asked: int | None) -> WatchCache:
-    """The cache, when it has come as far as a request asks for."""
+    """The cache, once it is as fresh as a request requires."""
     if asked is None:
         return await server.store.read(resource)
     cache = await server.store.loaded(resource)
@@ -78,9 +78,9 @@ async def fresh_enough(server: Server, resource: Resource, asked: int | None) ->
 
 
 async def wait_for_version(server: Server, resource: Resource, asked: int) -> None:
-    """Wait a little for a resource version; 504 when it does not come.
+    """Wait for a resource version until a deadline; 504 after it.
 
-    Raises `ResourceReplaced` when nobody keeps up the cache any more that was to come so far.
+    Raises `ResourceReplaced` when the cache that should reach it is not updated any more.
     """
     try:
         async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):

@@ -1,8 +1,8 @@
-"""list: many objects, in pages, at the version a client asks for.
+"""list: objects of a collection, in pages, at the requested resource version.
 
-The first page and plain lists come from memory. A page of a list that was begun at a version which
-memory has left behind comes from the store, as it was at that version. Objects that somebody else
-converts are converted first, many at once: what is selected is what the client would see.
+First pages and unpaginated lists are read from the cache. A page of a list whose revision the cache
+no longer has is read from the store at that revision. Objects that a webhook converts are converted
+first, in batches: selectors apply to the objects as the client gets them.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from restow.storage.interface import Revision, Span
 
 LIMIT_MAX: Final = 1 << 31
 LISTS_KEPT_MAX: Final = 16
-"""Whole lists that are remembered for each resource, until one of its objects changes."""
+"""Complete lists cached per resource, until one of its objects changes."""
 SLICE_ITEMS: Final = 500
-"""Objects that are looked at in one turn of the loop: some milliseconds, if all must be decoded."""
+"""Objects processed per iteration of the event loop: a few milliseconds if all must be decoded."""
 MESSAGES_AT_ONCE: Final = 50
-"""Objects that are written as protobuf in one turn: some milliseconds, if they are pods."""
+"""Objects encoded as protobuf per iteration: a few milliseconds if they are pods."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """What a list asks for, read from its parameters."""
+    """The parsed parameters of a list."""
 
     limit: int
     version: int | None
-    """None: the newest."""
+    """None: the latest."""
     exact: bool
     place: PageStart | None
-    """Where to go on, when a token was given."""
+    """The start of the page, if a continue token was given."""
 
 
 @dataclass(slots=True)
 class FoundPage:
-    """A page."""
+    """The objects of one page."""
 
     paths: list[str]
     entries: list[Entry]
@@ -149,7 +149,7 @@ def _invalid(field: str, why: str) -> status.StatusError:
 async def _answer_now(
     server: Server, context: Context, cache: WatchCache, selection: ListSelectors, query: ListQuery
 ) -> Answer:
-    """A list from its beginning, out of a cache that is as fresh as it must be."""
+    """A list from its beginning, from a cache that is as fresh as required."""
     if selection or query.limit or cache.damaged:
         return await _answer(
             server, context, selection, _from_cache(server, cache, selection, query)
@@ -161,7 +161,7 @@ async def _answer_now(
     if bodies is None:
         entries = cache.select(selection.prefix).entries
         bodies = Bodies.of(bodies_of(server, resource, entries, api_version))
-        # What had to be converted is not kept: it would be in memory twice.
+        # Converted objects are not cached: they would be in memory twice.
         if all(entry[1] == api_version for entry in entries):
             if len(cache.memo) >= LISTS_KEPT_MAX:
                 cache.memo.clear()
@@ -204,14 +204,14 @@ def _from_cache(
 
 
 def _takes_long(cache: WatchCache, selection: ListSelectors) -> bool:
-    """Whether so many objects must be looked at that others would notice."""
+    """Whether so many objects must be read that other requests would be delayed."""
     return (
         bool(selection) and selection.single is None and cache.count(selection.prefix) > SLICE_ITEMS
     )
 
 
 def _must_wait(context: Context, cache: WatchCache, selection: ListSelectors) -> bool:
-    """Whether a list cannot be answered at once: it takes long, or others must convert objects."""
+    """Whether a list must be done in steps: it takes long, or webhooks must convert objects."""
     resource = selection.resource
     if resource.remote is None:
         return _takes_long(cache, selection)
@@ -232,8 +232,7 @@ async def _from_cache_in_slices(
     *,
     start: str = "",
 ) -> FoundPage:
-    """The same as `_from_cache`, with turns for others while many objects are looked at, and
-    waiting for those that others convert."""
+    """`_from_cache` in slices: yields to the event loop between them, and waits for conversions."""
     resource = selection.resource
     api_version = resource.api_version(context.info.version)
     if not selection or (resource.remote is None and not _takes_long(cache, selection)):
@@ -242,7 +241,7 @@ async def _from_cache_in_slices(
         return found
     if cache.damaged:
         refuse_damaged(server, cache, selection)
-    # All of this moment: what is looked at later does not change any more.
+    # All of one revision: changes during later slices are not seen.
     page = _candidates(cache, selection, start)
     found = FoundPage([], [], max(server.store.position, cache.changed_at))
     for first in range(0, len(page.keys), SLICE_ITEMS):
@@ -256,7 +255,7 @@ async def _from_cache_in_slices(
 
 
 def _candidates(cache: WatchCache, selection: ListSelectors, start: str) -> Slice:
-    """The objects among which those are that are asked for, as far as their paths tell."""
+    """The objects that may match, judged by their paths alone."""
     if selection.single is None or start:
         return cache.select(selection.prefix, start=start)
     entry = cache.get(selection.single)
@@ -266,14 +265,14 @@ def _candidates(cache: WatchCache, selection: ListSelectors, start: str) -> Slic
 
 
 def refuse_damaged(server: Server, cache: WatchCache, selection: ListSelectors) -> None:
-    """Raise a 500 if among the objects asked for are some that cannot be read."""
+    """Raise a 500 if any of the requested objects cannot be decoded."""
     found = {path: why for path, why in cache.damaged.items() if selection.may_match(path)}
     if found:
         raise server.store.damaged(selection.resource, found)
 
 
 def _match(found: FoundPage, page: Slice, selection: ListSelectors, query: ListQuery) -> bool:
-    """Add what matches; whether the page that is wished for is full."""
+    """Add matching objects; return whether the page is full."""
     for path, entry in zip(page.keys, page.entries, strict=True):
         if selection.matches(path, entry):
             if query.limit and len(found.paths) == query.limit:
@@ -287,7 +286,7 @@ def _match(found: FoundPage, page: Slice, selection: ListSelectors, query: ListQ
 async def _from_store(
     server: Server, context: Context, selection: ListSelectors, query: ListQuery, place: PageStart
 ) -> FoundPage:
-    """A page as it was at a version that memory has left behind."""
+    """A page at a revision that the cache no longer has."""
     resource = resource_of(context)
     span = Span.of_prefix(resource.root + selection.prefix)
     api_version = resource.api_version(context.info.version)
@@ -313,8 +312,8 @@ async def _from_store(
             try:
                 entries.append(splicer.serve(item.value, item.revision))
             except (CannotOpen, VersionUnknown) as error:
-                # The key of the past may be gone, or its version; what is now is read anew by who
-                # is told so.
+                # The encryption key or version of that time may be gone. The current state is
+                # readable, and the client reads it after this error.
                 has_token = query.place is not None
                 raise _expired(server, selection, place, has_token=has_token) from error
             except StoreDamaged as error:
@@ -342,7 +341,7 @@ async def _from_store(
 def _expired(
     server: Server, selection: ListSelectors, place: PageStart, *, has_token: bool
 ) -> status.StatusError:
-    """The list cannot go on; with a token to go on all the same, over newer state."""
+    """The 410 for a list that cannot continue; with a token that continues with newer state."""
     if not has_token:
         return status.expired("The resourceVersion for the provided list is too old.")
     token = server.tokens.make(PageStart(INCONSISTENT, place.start), bound_to=selection.bound_to)
@@ -372,7 +371,7 @@ async def _answer(
 async def list_answer(
     server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]
 ) -> Answer:
-    """A list of objects, as the client asks for it."""
+    """The response with a list of objects, in the requested form."""
     if wants_message(context, bodies.nbytes):
         return await _list_in_messages(server, context, bodies.items, metadata)
     if context.form.as_kind:
@@ -389,9 +388,9 @@ async def list_answer(
 async def _list_in_messages(
     server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
 ) -> Answer:
-    """A list in protobuf, with turns for others while it is written.
+    """A list in protobuf, which yields to the event loop while it is encoded.
 
-    It begins with its length, so nothing of it can be sent before all is written.
+    It starts with its length, so nothing can be sent before all of it is encoded.
     """
     resource = resource_of(context)
     names = resource.api_version(context.info.version), resource.kind.kind
@@ -412,7 +411,7 @@ async def _list_in_messages(
 def bodies_of(
     server: Server, resource: Resource, entries: list[Entry], api_version: str
 ) -> list[bytes]:
-    """Objects as served in a version; those stored in it are given as they are."""
+    """Encoded objects in the requested version; those stored in it are used unchanged."""
     body_of = server.store.body_of
     return [
         entry[2] if entry[1] == api_version else body_of(resource, entry, api_version)

@@ -52,18 +52,18 @@ async def patch(server: Server, context: Context) -> HttpResponse:
 
 
 def _completed(context: Context, change: Patch) -> Callable[[Object], Object]:
-    """A patch, and what is done to every object that comes in."""
+    """A function that applies a patch, and then what every written object goes through."""
 
     def apply(current: Object) -> Object:
         managed = current["metadata"].get("managedFields")
         patched = change(current)
         if not isinstance(patched, dict):
-            raise status.invalid_patch("what the patch leaves is no object")
-        _keep_unsaid(patched, current)
+            raise status.invalid_patch("the patched document is not an object")
+        _keep_type(patched, current)
         metadata = patched.get("metadata")
         if managed is not None:
             if type(metadata) is dict and metadata.get("managedFields") is managed:
-                # As it was stored: only what a client has sent is checked.
+                # Compared with the stored object: only what the client has changed is validated.
                 del metadata["managedFields"]
             else:
                 managed = None
@@ -77,9 +77,10 @@ def _completed(context: Context, change: Patch) -> Callable[[Object], Object]:
 
 
 def _read_again(context: Context, patched: Object) -> Object:
-    """What a patch has made, as an object of its kind.
+    """The result of a patch, decoded as an object of its kind.
 
-    Where a body would be a 400 the patch is a 422: it is well-formed, but does not fit.
+    Errors that are a 400 in a body are a 422 here: the patch is well-formed, but does not fit the
+    object.
     """
     resource = resource_of(context)
     try:
@@ -91,8 +92,8 @@ def _read_again(context: Context, patched: Object) -> Object:
     return fill_in(context, resource, checked)
 
 
-def _keep_unsaid(patched: Object, current: Object) -> None:
-    """A patch need not speak of an object's type."""
+def _keep_type(patched: Object, current: Object) -> None:
+    """Keep apiVersion and kind if a patch does not set them."""
     for name in ("kind", "apiVersion"):
         if not patched.get(name):
             patched[name] = current[name]
@@ -117,7 +118,8 @@ def _read_operations(context: Context, body: bytes) -> JsonPatch:
     read = JsonPatch.parse(operations)
     if read.unknown or duplicates:
         problems = [f'json patch unknown field "{path}"' for path in read.unknown]
-        # Only members of operations count: what is in a value is read as the last one says.
+        # Only members of operations are checked: of duplicate keys inside a value the last one is
+        # used.
         problems += [
             f'json patch duplicate field "{path}"' for path in duplicates if path.count(".") == 1
         ]
@@ -126,7 +128,7 @@ def _read_operations(context: Context, body: bytes) -> JsonPatch:
 
 
 def _check_media_type(context: Context) -> str:
-    """The kind of patch. Raises 415 for one that this kind of object does not take."""
+    """The type of the patch. Raises 415 for one that this kind does not support."""
     supported = [JSON_PATCH, MERGE_PATCH]
     if _merge_schema(context) is not None:
         supported.append(STRATEGIC_PATCH)

@@ -1,6 +1,6 @@
-"""What may be wrong with a question about access, as causes that a client is told.
+"""Validation of access reviews, as causes of a 422.
 
-Pure functions of the review alone. Not here: the answer (`reviews`).
+Pure functions of the review alone. Not here: the result of a review (`reviews`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Causes = list[status.StatusCause]
 _NEEDS_VALUES: Final = ("In", "NotIn")
 _NEEDS_NONE: Final = ("Exists", "DoesNotExist")
 _SPEC: Final = "spec.resourceAttributes"
-# The server's own note of who has written what is not the client's.
+# managedFields is written by the server, so it is not validated as client input.
 _IGNORED: Final = frozenset({"managedFields", "creationTimestamp"})
 
 
 def check_access(kind: GroupKind, obj: Object) -> None:
-    """Raise a 422 with all that is wrong with a review of access."""
+    """Raise a 422 with all errors in an access review."""
     spec, metadata = obj.get("spec") or {}, obj["metadata"]
     is_self, is_local = kind.kind.startswith("Self"), kind.kind.startswith("Local")
     causes: Causes = []
@@ -56,12 +56,12 @@ def check_access(kind: GroupKind, obj: Object) -> None:
 
 
 def _shown(path: Object) -> Object:
-    """As the reference shows it, by the names of its own fields."""
+    """The value as Kubernetes shows it in errors, with the names of its Go fields."""
     return {"Path": path.get("path") or "", "Verb": path.get("verb") or ""}
 
 
 def _selector_problems(name: str, selector: Object | None) -> Causes:
-    """What is wrong with one; an operator that nobody knows yet is not."""
+    """The errors in one selector; unknown operators are allowed, for newer clients."""
     if selector is None:
         return []
     field, causes = f"{_SPEC}.{name}", Causes()
@@ -102,8 +102,8 @@ def _requirement_problems(place: str, requirement: Object, *, is_label: bool) ->
 
 
 def selector_errors(wanted: dict[str, Any]) -> str:
-    """What of the selectors is not understood, in the words of a status. They narrow a question,
-    and roles do not look at them."""
+    """The unparseable parts of the selectors, in the wording of a review status. Selectors narrow a
+    review, and RBAC roles ignore them."""
     said: list[str] = []
     for name, parse in (
         ("fieldSelector", selectors.parse_field_selector),

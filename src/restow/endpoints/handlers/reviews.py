@@ -1,8 +1,7 @@
-"""Reviews: questions about users and rights, answered and forgotten.
+"""Reviews: SelfSubjectReview, access reviews, rules reviews and TokenReview; none is stored.
 
-Who one is, what one may, and what another may; and whose a token is. They are answered by the same
-authenticator and authorizer that decide about requests. Not here: what may be wrong with a question
-about access (`review_checks`).
+They are evaluated by the authenticators and the authorizer that also decide about requests. Not
+here: validation of access reviews (`review_checks`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ async def review(server: Server, context: Context) -> HttpResponse:
             obj["status"] = _rules(server, context.user, spec.get("namespace") or "")
             obj["spec"] = {}
         case "tokenreviews":
-            obj["status"] = review_token(server.judge, spec)
+            obj["status"] = review_token(server.access_reviewer, spec)
         case _:
             raise status.method_not_allowed(resource.kind.group_resource, context.info.verb)
     obj["metadata"].setdefault("creationTimestamp", None)
@@ -69,8 +68,8 @@ def _access(server: Server, context: Context, obj: Object, user: User) -> dict[s
         )
     else:
         info = RequestInfo(method="", path=path.get("path") or "", verb=path.get("verb") or "")
-    found: dict[str, Any] = {"allowed": server.judge.allows(user, info)}
-    if reason := server.judge.reason(user, info):
+    found: dict[str, Any] = {"allowed": server.access_reviewer.allows(user, info)}
+    if reason := server.access_reviewer.reason(user, info):
         found["reason"] = reason
     if wanted is not None and (errors := selector_errors(wanted)):
         found["evaluationError"] = errors
@@ -90,8 +89,8 @@ def _user_of(spec: dict[str, Any]) -> User:
 def _rules(server: Server, user: User, namespace: str) -> dict[str, Any]:
     if not namespace:
         raise status.bad_request("no namespace on request")
-    rules, lack = server.judge.rules_of(user, namespace)
-    # In a rule of resources there are no paths, and the other way round.
+    rules, lack = server.access_reviewer.rules_of(user, namespace)
+    # A rule for resources contains no paths, and a rule for paths no resources.
     found: dict[str, Any] = {
         "resourceRules": rules_object(
             PolicyRule(each.verbs, each.api_groups, each.resources, each.resource_names)
@@ -109,7 +108,7 @@ def _rules(server: Server, user: User, namespace: str) -> dict[str, Any]:
 
 
 def user_info(user: User) -> dict[str, Any]:
-    """A user, as reviews show one."""
+    """A user as UserInfo in reviews."""
     info: dict[str, Any] = {"username": user.name, "groups": list(user.groups)}
     if user.uid:
         info["uid"] = user.uid

@@ -1,25 +1,24 @@
-"""rewrite: POST to a migration's subresource, by which this server rewrites one page of objects.
+"""rewrite: the subresource of a migration through which this server rewrites one page of objects.
 
-    {"limit": 500, "continue": "", "target": "apps/v1", "epoch": 3}     all of it may be left out
+    POST  {"limit": 500, "continue": "", "target": "apps/v1", "epoch": 3}   all fields are optional
 
-The resource is the migration's own. The answer counts, names what failed, and says where to go on;
-whoever has gone on to the end with one epoch has been everywhere. It keeps nothing between calls:
-another server, or this one after a crash, goes on with the same token.
+The resource is that of the migration. The response has counts, failed objects and a continue token;
+a client that reaches the end within one epoch has covered all objects. Nothing is kept between
+calls: another server, or this one after a crash, continues with the same token.
 
-When a pass from the first page to the last has found nothing to rewrite, the server that does the
-last page narrows the StorageState to the target, and answers `"verified": true`. When an object
-fails, it adds "Unknown" to the StorageState. See `restow.storageversion.verification`.
+When a pass from the first page to the last has found nothing to rewrite, the server that handles
+the last page narrows the StorageState to the target, and responds with `"verified": true`. When an
+object fails, it adds "Unknown" to the StorageState. See `restow.storageversion.verification`.
 
-    404   there is no such migration (any more)
-    409   this server does not write the target, or the servers do not agree on it, or their
-          agreement has changed since the epoch, or since the token: begin again, if at all
-    422   fields that make no sense
-    429   too many pages are under way
-    503   this server has just begun, and does not know all custom resources yet
+    404   the migration does not exist (any more)
+    409   this server does not write the target, the servers do not agree on it, or the epoch
+          of the agreement has changed: start again, if the migration is still needed
+    422   fields with invalid values
+    429   too many pages are in progress
+    503   this server has just started, and does not serve all custom resources yet
 
-No admission plug-in is asked: nothing about an object changes but the version that it is encoded
-in, and there is nobody to whom a refusal would be of use. Whoever wants to know what admission
-would refuse sends updates with `dryRun`.
+Admission is not called: a rewrite changes only the version in which an object is encoded, and a
+rejection would help no client. To check what admission would reject, send updates with `dryRun`.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from restow.storageversion.rewrite_plan import Aborted
 KIND: Final = "RewriteResult"
 LIMIT_DEFAULT: Final = 500
 CLEAN: Final = "clean"
-"""In a token, which is signed: no page of the pass before it rewrote anything, or failed. The
-identity of the store follows: pages of a store that was replaced since say nothing of this one."""
+"""In a token, which is signed: no earlier page of the pass rewrote an object or failed. The
+identity of the store follows: pages of a store that was replaced since then do not count."""
 FAILED_SHOWN_MAX: Final = 100
 TEXT_LENGTH_MAX: Final = 4096
 BODY_BYTES_MAX: Final = 16 * 1024
@@ -58,12 +57,12 @@ _FIELDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteOptions:
-    """What a client asks for."""
+    """The parsed body of a request."""
 
     limit: int = LIMIT_DEFAULT
     token: str = ""
     target: str = ""
-    """Empty: what this server writes now."""
+    """Empty: the version that this server writes now."""
     epoch: int | None = None
 
 
@@ -76,13 +75,13 @@ class RewriteHandler:
     async def __call__(self, server: Server, context: Context) -> HttpResponse:
         self._rewriter.foreground.note_own()
         if is_dry_run(context.info):
-            raise status.bad_request("a rewrite has no dry run")
+            raise status.bad_request("rewrite does not support dryRun")
         return await self._rewrite(server, context, read_options(context))
 
     async def _rewrite(
         self, server: Server, context: Context, options: RewriteOptions
     ) -> HttpResponse:
-        # Not shielded: who goes away needs no more pages, and each object is rewritten or not.
+        # Not shielded: a client that disconnects needs no more pages, and each object is atomic.
         migration = await _find_migration(server, context)
         resource = _find_resource(server, context, migration)
         target = options.target or self._rewriter.target(resource)
@@ -91,7 +90,7 @@ class RewriteHandler:
         if options.token:
             begun, start, note = server.tokens.read(options.token, bound_to=bound_to)
             if epoch is not None and epoch != begun:
-                raise _conflict(context, f"the token is of epoch {begun}, not of {epoch}")
+                raise _conflict(context, f"the continue token is of epoch {begun}, not {epoch}")
             epoch = begun
         try:
             page = await self._rewriter.rewrite_page(
@@ -117,22 +116,22 @@ class RewriteHandler:
 
 
 def read_options(context: Context) -> RewriteOptions:
-    """What the body says. Raises 400, 415 or 422."""
+    """Parse the body. Raises 400, 415 or 422."""
     body: Object = {}
     if context.request.body:
         content_type = context.request.headers.get("content-type") or ""
         body = body_codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
     causes = [
-        field_errors.forbidden(name[:TEXT_LENGTH_MAX], "there is no such field")
+        field_errors.forbidden(name[:TEXT_LENGTH_MAX], "unknown field")
         for name in body
         if name not in _FIELDS
     ]
     limit, epoch = body.get("limit"), body.get("epoch")
     if limit is not None and not (_is_number(limit) and 0 < limit <= LIMIT_MAX):
-        why = f"must be a whole number from 1 to {LIMIT_MAX}"
+        why = f"must be an integer from 1 to {LIMIT_MAX}"
         causes.append(field_errors.invalid("limit", limit, why))
     if epoch is not None and not (_is_number(epoch) and epoch >= 0):
-        causes.append(field_errors.invalid("epoch", epoch, "must be a whole number"))
+        causes.append(field_errors.invalid("epoch", epoch, "must be an integer"))
     token = _text(body, "continue", causes)
     target = _text(body, "target", causes)
     if causes:
@@ -147,7 +146,7 @@ def _text(body: Object, name: str, causes: list[StatusCause]) -> str:
     if found is None:
         return ""
     if not isinstance(found, str):
-        causes.append(field_errors.type_invalid(name, found, "must be a text"))
+        causes.append(field_errors.type_invalid(name, found, "must be a string"))
         return ""
     if len(found) > TEXT_LENGTH_MAX:
         causes.append(field_errors.too_long(name, length_max=TEXT_LENGTH_MAX))
@@ -159,7 +158,7 @@ def _is_number(value: Any) -> bool:
 
 
 async def _find_migration(server: Server, context: Context) -> Object:
-    """The migration, as it is now: one that is gone, or is to go, rewrites nothing more."""
+    """The current migration; one that is deleted or being deleted rewrites nothing."""
     kind, info = resource_of(context), context.info
     cache = await server.store.read(kind)
     path = kind.path_of(info.namespace, info.name)
@@ -168,12 +167,12 @@ async def _find_migration(server: Server, context: Context) -> Object:
         raise server.store.missing(kind, path, cache)
     migration = server.store.object_of(kind, entry, kind.api_version(info.version))
     if migration["metadata"].get("deletionTimestamp"):
-        raise _conflict(context, "it is being deleted")
+        raise _conflict(context, "the migration is being deleted")
     return migration
 
 
 def _find_resource(server: Server, context: Context, migration: Object) -> Resource:
-    """What the migration is about, as it is stored."""
+    """The resource that the migration rewrites."""
     wanted = (migration.get("spec") or {}).get("resource") or {}
     group, plural = wanted.get("group") or "", wanted.get("resource") or ""
     hosted = next(
@@ -188,7 +187,7 @@ def _find_resource(server: Server, context: Context, migration: Object) -> Resou
 
 
 def _bound_to(migration: Object, resource: Resource, target: str) -> str:
-    """What a token is good for: this migration, to this target. Its epoch is in it."""
+    """The scope of a continue token: this migration and target. The token contains the epoch."""
     return f"rewrite\0{migration['metadata'].get('uid')}\0{resource.root}\0{target}"
 
 

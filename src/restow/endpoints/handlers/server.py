@@ -21,48 +21,48 @@ from restow.request.request_info import RequestInfo
 from restow.storageversion.store_scan import StoreScanner
 
 
-class Judge(Protocol):
-    """Who knows about users and rights."""
+class AccessReviewer(Protocol):
+    """Authorization and token lookups for reviews and handlers."""
 
     def allows(self, user: User, info: RequestInfo) -> bool: ...
 
     def reason(self, user: User, info: RequestInfo) -> str:
-        """Why it is allowed, or what stands in the way; empty when there is nothing to say."""
+        """Why a request is allowed or denied; empty if there is no reason to show."""
 
     def rules_of(self, user: User, namespace: str) -> tuple[list[PolicyRule], str]:
-        """All rules that a user has in a namespace, and what else there should be."""
+        """All rules that a user has in a namespace, and the error if the list is incomplete."""
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
-        """Whose a token is, as `token_review` asks."""
+        """The user of a token, for `token_review`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What every handler may need."""
+    """The parts of a server that handlers may need."""
 
     catalog: Catalog
     store: ResourceStore
     tokens: ContinueTokens
     runtime: Runtime
     tasks: Tasks
-    judge: Judge
-    """Answers questions about users and rights."""
+    access_reviewer: AccessReviewer
+    """For reviews, and for handlers that check a second permission."""
     admission: Chain = field(default_factory=Chain)
-    """Asked about each write."""
+    """Runs on each write."""
     watch_seconds: float = WATCH_SECONDS_MIN
-    """How long a watch lasts that does not say it: so long at least, and twice that at most."""
+    """The minimum duration of a watch without timeoutSeconds; the maximum is twice that."""
     collects_dependents: bool = True
-    """Whether somebody looks after dependents. If not, an owner does not wait for that."""
+    """Whether garbage collection runs. If not, owners do not wait for their dependents."""
     scanner: StoreScanner | None = None
-    """Scans the raw values of the store; None: this server has none of its own."""
+    """Scans the raw values of the store; None if this server has no store of its own."""
     is_whole: Callable[[], bool] = lambda: True
-    """Whether all is hosted that there is: otherwise no client is told that something is not."""
+    """Whether all CRDs are served; until then a missing resource is a 503, not a 404."""
     fan_outs: dict[str, FanOut] = field(default_factory=dict)
-    """By root of keys: the watchers of each resource."""
+    """Watchers of each resource, by key prefix."""
 
     def check_whole(self) -> None:
-        """Before anybody is told that a resource is not there. Raises a 503 while this server may
-        not host yet what was defined."""
+        """Call before a response that a resource does not exist. Raises a 503 while this server may
+        not serve all CRDs yet."""
         if not self.is_whole():
             raise status.unavailable(
                 "this server does not serve all custom resources yet; try again",

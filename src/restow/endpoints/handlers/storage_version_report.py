@@ -1,16 +1,18 @@
-"""report: by this subresource of a StorageVersion servers with another store say how they write.
+"""report: the subresource of a StorageVersion for the storage versions of servers with another
+store.
 
     POST    {"serverID": …, "store": …, "sequence": …, "objectKind": …, "encodingVersion": …, …}
     DELETE  ?serverID=…&store=…&sequence=…
 
-The StorageVersion need not exist: it comes with its first report and goes with the last. Both may
-be repeated. They are for the servers alone; what they say is believed, as it is from a server on
-this store, so whoever may send it can stop a migration, or let one begin too early.
+The StorageVersion need not exist: it is created with its first server entry and deleted with the
+last. Both requests are idempotent. They are for servers only: reports are trusted like those of a
+server on this store, so a client with this permission can stop a migration, or make one start too
+early.
 
-    409   what is said contradicts others, or is older than what is known
-    422   fields that make no sense
+    409   the report contradicts others, or is older than the recorded one
+    422   fields with invalid values
 
-Not here: what becomes of it (`restow.storageversion.remote_reports`).
+Not here: how reports are recorded (`restow.storageversion.remote_reports`).
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ from restow.storageversion.remote_reports import RemoteReports
 from restow.storageversion.rules import StorageVersionEntries, StorageVersionEntry
 
 BODY_BYTES_MAX: Final = 16 * 1024
-"""Small, because the words of all servers are in one object."""
+"""Small, because the entries of all servers are in one object."""
 VERSIONS_MAX: Final = 32
 KEYS_MAX: Final = 64
 KEY_LENGTH_MAX: Final = 1300
-"""Of a plug-in: both its name and its own name of the key are in there."""
+"""For KMS plug-ins: includes the plug-in's name and the key's name there."""
 SEQUENCE_MAX: Final = 2**63 - 1
 
 _SERVER_ID: Final = re.compile(r"apiserver-[a-z2-7]{26}")
@@ -58,7 +60,7 @@ _OBJECT_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 
 
 class ReportHandler:
-    """The handler of reports: call it with a server and a request."""
+    """Handles POST: call it with a server and a request."""
 
     def __init__(self, reports: RemoteReports) -> None:
         self._reports = reports
@@ -83,7 +85,7 @@ class ReportHandler:
 
 
 class WithdrawHandler:
-    """The handler that takes reports back."""
+    """Handles DELETE: removes the entries of a server."""
 
     def __init__(self, reports: RemoteReports) -> None:
         self._reports = reports
@@ -113,7 +115,7 @@ class WithdrawHandler:
 
 
 def read_report(context: Context) -> StorageVersionReport:
-    """What the body says. Raises 400, 413, 415 or 422."""
+    """Parse the body. Raises 400, 413, 415 or 422."""
     content_type = context.request.headers.get("content-type") or ""
     body = body_codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
     try:
@@ -133,7 +135,7 @@ def _causes(name: str, said: StorageVersionReport) -> list[StatusCause]:
     if said.api_version not in ("", API_VERSION):
         causes.append(field_errors.not_supported("apiVersion", said.api_version, [API_VERSION]))
     if said.metadata.get("name", name) != name:
-        why = f"must be that of the path: {name}"
+        why = f"must match the name in the path: {name}"
         causes.append(field_errors.invalid("metadata.name", said.metadata["name"], why))
     _check_form(causes, "serverID", said.server_id, _SERVER_ID)
     _check_form(causes, "store", said.store, _STORE_ID)
@@ -145,7 +147,7 @@ def _causes(name: str, said: StorageVersionReport) -> list[StatusCause]:
 
 
 def _name_causes(name: str) -> list[StatusCause]:
-    """A StorageVersion is called by its resource; the core group is nobody's but the cluster's."""
+    """Errors in the name `<group>.<resource>`; resources of the core group cannot be reported."""
     group, resource = resource_of_name(name)
     problems = [dns_1035_label_problem(resource)]
     problems += [subdomain_problem(group) if "." in group else "the group must have a domain"]
@@ -198,7 +200,7 @@ def _check_keys(causes: list[StatusCause], said: StorageVersionReport) -> None:
             causes.append(field_errors.too_long(field, length_max=KEY_LENGTH_MAX))
         elif not text:
             causes.append(field_errors.required(field))
-        elif not text.isprintable():  # names of keys may be any others, as in the files of keys
+        elif not text.isprintable():  # otherwise any text, as in EncryptionConfiguration
             causes.append(field_errors.invalid(field, text, "must be printable"))
 
 
@@ -214,22 +216,22 @@ def _check_form(causes: list[StatusCause], field: str, text: str, form: re.Patte
     if not text:
         causes.append(field_errors.required(field))
     elif form.fullmatch(text) is None:
-        causes.append(field_errors.invalid(field, text, f"must be of the form {form.pattern}"))
+        causes.append(field_errors.invalid(field, text, f"must match {form.pattern}"))
 
 
 def _check_sequence(causes: list[StatusCause], sequence: int) -> None:
     if not 0 < sequence <= SEQUENCE_MAX:
-        why = f"must be a number from 1 to {SEQUENCE_MAX}"
+        why = f"must be an integer from 1 to {SEQUENCE_MAX}"
         causes.append(field_errors.invalid("sequence", sequence, why))
 
 
 def _check_no_dry_run(context: Context) -> None:
     if is_dry_run(context.info):
-        raise status.bad_request("a report has no dry run")
+        raise status.bad_request("report does not support dryRun")
 
 
 async def _settled(context: Context, work: Awaitable[StorageVersionEntries]) -> None:
-    """Raises 409, or 503 for what may work the next time."""
+    """Raise 409, or 503 for an error that may pass."""
     try:
         await work
     except ReportRefused as error:

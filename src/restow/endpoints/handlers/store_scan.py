@@ -1,10 +1,10 @@
-"""StorageScan: POST of a review that counts raw values of the store, one page per request.
+"""StorageScan: a review that counts raw values of the store, one page per request.
 
-    {"spec": {"prefix": "/registry/", "limit": 50000, "continue": ""}}     all of it may be left out
+    POST  {"spec": {"prefix": "/registry/", "limit": 50000, "continue": ""}}  all fields optional
 
     400   a continue token that is not from this scan
-    410   the revision of the scan was compacted: begin again without a token
-    422   fields with a wrong value
+    410   the revision of the scan was compacted: start again without a token
+    422   fields with invalid values
     429   too many scans are running on this server
 
 The counts name keys, and so objects of all namespaces: only cluster administrators may create it.
@@ -33,7 +33,7 @@ from restow.storage.interface import Revision
 from restow.storageversion.store_scan import LIMIT_DEFAULT, StoreScanner
 
 SCANS_MAX: Final = 2
-"""At once; they share the event loop with all other requests."""
+"""Concurrent scans; they share the event loop with all other requests."""
 BODY_BYTES_MAX: Final = 16 * 1024
 
 

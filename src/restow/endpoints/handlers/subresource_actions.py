@@ -1,9 +1,9 @@
-"""Kinds that are sent to a path of another kind's object, and are done rather than kept.
+"""Kinds that are posted to a subresource of another kind, and executed instead of stored.
 
-A Binding and an Eviction have no store of their own: `SentKind` reads one from a body as any object
-is read, so that JSON, YAML, protobuf and unknown fields are treated alike.
+A Binding or an Eviction is never stored: `SentKind` decodes one from a body like any object, so
+that JSON, YAML, protobuf and unknown fields are treated alike.
 
-Not here: what is then done.
+Not here: the actions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from restow.request.responses import respond_object
 
 
 class SentKind:
-    """A kind that comes in bodies alone."""
+    """A kind that occurs in request bodies only."""
 
     def __init__(self, group: str, kind: str, *, also: tuple[str, ...] = ()) -> None:
-        """`also` are older versions with the same fields, which are read as `v1`."""
+        """`also` are older versions with the same fields, which are decoded as `v1`."""
         self.kind = Kind(
             group=group,
             kind=kind,
@@ -54,7 +54,7 @@ class SentKind:
         )
 
     async def read(self, context: Context) -> Object:
-        """The object in the body, placed in the namespace of the request. Raises 400 or 415."""
+        """The object in the body, with the namespace of the request. Raises 400 or 415."""
         hosted, context.resource = context.resource, self._resource
         try:
             if needs_thread(context):
@@ -85,7 +85,7 @@ class SentKind:
 
 
 async def stored_object(server: Server, resource: Resource, namespace: str, name: str) -> Object:
-    """An object as it is now, in the version `v1`. Raises 404."""
+    """The current state of an object, in version `v1`. Raises 404."""
     cache = await server.store.read(resource)
     path = resource.path_of(namespace, name)
     entry = cache.get(path)
@@ -95,7 +95,7 @@ async def stored_object(server: Server, resource: Resource, namespace: str, name
 
 
 def done(context: Context) -> HttpResponse:
-    """The answer to what was done, and has nothing to show for it."""
+    """The Status for an action that succeeded and returns no object."""
     body = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,16 +1,16 @@
-"""token: by this subresource of a ServiceAccount somebody asks for a token of it (TokenRequest).
+"""token: the subresource of a ServiceAccount that issues tokens for it (TokenRequest).
 
     POST  {"spec": {"audiences": […], "expirationSeconds": 3600, "boundObjectRef": {…}}}
 
-Nothing is stored: the token is signed, and good until its time is over or what it is bound to is
-gone. Whoever may create here can be that account, so it is a right to give with care.
+Nothing is stored: the token is signed, and valid until it expires or its bound object is deleted.
+A client that may create here can act as that account, so grant this permission with care.
 
-    400   it cannot be bound to such an object
-    404   there is no such account, or nothing to bind it to
-    409   they are there, but by other uids
-    422   a time that is too short or too long, a name that is not the account's
+    400   tokens cannot be bound to objects of that type
+    404   the account or the bound object does not exist
+    409   they exist, but with other uids
+    422   an expiration that is too short or too long, or a name that is not the account's
 
-Not here: how a token is checked (`restow.authentication.service_accounts`).
+Not here: verification of tokens (`restow.authentication.service_accounts`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SECONDS_DEFAULT: Final = 3600
 SECONDS_MIN: Final = 600
 SECONDS_MAX: Final = 2**32
 WARN_ONLY_SECONDS: Final = 3607
-"""What clients of old ask for, for pods whose program may not read its token again."""
+"""Requested by old clients for pods whose program may not reload its token."""
 EXTENDED_SECONDS: Final = 365 * 24 * 3600
 TEXT_SHOWN_MAX: Final = 512
 ISSUED_ANNOTATION: Final = "authentication.kubernetes.io/issued-credential-id"
@@ -58,13 +58,13 @@ _KEPT_METADATA: Final = ("name", "generateName", "namespace", "labels", "annotat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLimits:
-    """How long tokens may be good for."""
+    """Limits of the validity of tokens."""
 
     seconds_max: int = SECONDS_MAX
-    """What is asked for beyond it is shortened, and said so."""
+    """A longer expiration is shortened to this, with a warning."""
     extends: bool = False
-    """Whether tokens of pods that ask for an hour and 7 seconds are good for a year. The reference
-    does that for programs that read their token once; here it is off, as there are none."""
+    """Whether tokens of pods that request an hour and 7 seconds are valid for a year. Kubernetes
+    does that for programs that read their token once; off by default here, as no pods run."""
 
 
 class TokenRequestHandler:
@@ -92,7 +92,7 @@ class TokenRequestHandler:
         return respond_object(context, 201, request)
 
     async def _read(self, server: Server, context: Context) -> Object:
-        """The body; what is wrong with it is said of its own kind."""
+        """Decode the body; errors name the kind TokenRequest."""
         hosted, context.resource = context.resource, self._resource
         try:
             return await read_body(server.store, context, self._resource)
@@ -100,7 +100,7 @@ class TokenRequestHandler:
             context.resource = hosted
 
     def _completed(self, context: Context, obj: Object, account: Object) -> Object:
-        """A request with all that it leaves open. Raises 400, 409 or 422."""
+        """A request with all defaults filled in. Raises 400, 409 or 422."""
         info, said = context.info, obj["metadata"]
         if said.get("name") and said["name"] != info.name:
             why = "must match the service account name if specified"
@@ -135,7 +135,7 @@ class TokenRequestHandler:
     def _issue(
         self, server: Server, context: Context, request: Object, bound: dict[str, dict[str, str]]
     ) -> dict[str, Any]:
-        """Sign a token. The request is told how long it will be good for."""
+        """Sign a token, and set its expiration in the status of the request."""
         spec, metadata = request["spec"], request["metadata"]
         wanted: int = spec["expirationSeconds"]
         if wanted > self._limits.seconds_max:
@@ -168,7 +168,7 @@ class TokenRequestHandler:
                 warn_after=warn_after,
             )
         )
-        if len(token) > TOKEN_LENGTH_MAX:  # nobody could use it
+        if len(token) > TOKEN_LENGTH_MAX:  # authentication would reject it
             cause = field_errors.too_long("spec.audiences", length_max=TOKEN_LENGTH_MAX)
             raise status.invalid(_GROUP_KIND, "", [cause])
         context.annotate(ISSUED_ANNOTATION, account_claims.credential_id(token_id))
@@ -191,7 +191,7 @@ def _check_seconds(seconds: int) -> None:
 async def _bound(
     server: Server, context: Context, reference: dict[str, Any] | None
 ) -> dict[str, dict[str, str]]:
-    """What a token is bound to, as its claims say it. Raises 400, 404 or 409."""
+    """The claims of the bound object. Raises 400, 404 or 409."""
     if reference is None:
         return {}
     kind, api_version = reference.get("kind") or "", reference.get("apiVersion") or ""
@@ -225,7 +225,7 @@ async def _bound(
 
 
 async def _node(server: Server, name: str) -> dict[str, str]:
-    """Where a pod runs; if nothing else is known of it, its name."""
+    """The claims of a pod's node; only its name if the node does not exist."""
     nodes = server.catalog.of_kind("", "Node")
     if nodes is not None:
         try:
@@ -237,7 +237,7 @@ async def _node(server: Server, name: str) -> dict[str, str]:
 
 
 async def _found(server: Server, resource: Resource, namespace: str, name: str) -> Object:
-    """An object as it is now. Raises 404."""
+    """The current state of an object. Raises 404."""
     cache = await server.store.read(resource)
     path = resource.path_of(namespace, name)
     entry = cache.get(path)
@@ -247,7 +247,7 @@ async def _found(server: Server, resource: Resource, namespace: str, name: str) 
 
 
 def _token_requests() -> Resource:
-    """What is sent here, as a resource: it has no path of its own."""
+    """TokenRequests as a resource, to decode them: it has no path of its own."""
     kind = Kind(
         group=GROUP,
         kind=KIND,

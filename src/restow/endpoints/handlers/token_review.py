@@ -1,8 +1,7 @@
-"""TokenReview: whose is a token, and for whom is it?
+"""TokenReview: authenticates a token for another server, with its audiences.
 
-Asked by servers that were shown one. It is answered by what decides about requests; a token that is
-not good is an answer, and no error. Tokens of service accounts say themselves for whom they are;
-all others are for this API server, by each of its names.
+The authenticators of requests are used; an invalid token is a result, not an error. Service account
+tokens contain their audiences; all other tokens are for this API server, under each of its names.
 
 Not here: the other reviews (`reviews`).
 """
@@ -26,18 +25,19 @@ AUTHENTICATED: Final = "system:authenticated"
 
 
 class TokenLookup(Protocol):
-    """Who can tell whose a token is."""
+    """Finds the user of a token."""
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
-        """Whose a token is, if it is for one of these; without any: for this server.
+        """The user of a token that is valid for one of the audiences; if none are given, for this
+        server.
 
-        None if nobody's. Raises TokenRefused for one that is not good, and `DoAgain` when somebody
-        must be asked first.
+        None if no authenticator accepts it. Raises TokenRefused for an invalid one, and `DoAgain`
+        when a remote call is needed first.
         """
 
 
 class TokenReviewer:
-    """All who know tokens: accounts by what these say, the others by what they know."""
+    """Looks tokens up: service account tokens by their claims, all others with `user_of`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TokenReviewer:
         accounts: AccountAuthenticator | None = None,
         audiences: Sequence[str] = (),
     ) -> None:
-        """`user_of` knows all other tokens; `audiences` are the names of this server."""
+        """`user_of` finds the user of any other token; `audiences` are the names of this server."""
         self._user_of = user_of
         self._accounts = accounts
         self._audiences = tuple(audiences)

@@ -48,7 +48,7 @@ async def update(server: Server, context: Context) -> HttpResponse:
         if not resource.kind.create_on_update or info.subresource:
             raise
     if obj["metadata"].get("uid") or obj["metadata"].get("resourceVersion") not in _NO_VERSION:
-        # It was read and has been deleted since: a client that writes it back does not know that.
+        # It was deleted after the client read it.
         why = "the object has been deleted; please read it again"
         raise status.conflict(resource.kind.group_resource, info.name, why=why)
     check_may_create(server, context)
@@ -58,14 +58,14 @@ async def update(server: Server, context: Context) -> HttpResponse:
 async def change_object(
     server: Server, context: Context, change: Change, *, is_patch: bool = False
 ) -> HttpResponse:
-    """Change the object of a request, or a part of it, and answer with it."""
+    """Change the object of a request, or a subresource of it, and respond with it."""
     resource, info = resource_of(context), context.info
     written = await server.store.update(
         resource,
         info.version,
         resource.path_of(info.namespace, info.name),
         change,
-        # The scale of an object is no part of it, but shows some.
+        # A Scale is not a part of the object, but a view of some of its fields.
         subresource="" if info.subresource == "scale" else info.subresource,
         is_patch=is_patch,
         options=write_options(server, context, "UPDATE"),
@@ -79,10 +79,10 @@ async def change_object(
 
 
 def check_may_create(server: Server, context: Context) -> None:
-    """Who may update need not be one who may create. Raises 403."""
+    """Check the permission to create: update does not include it. Raises 403."""
     wanted = replace(context.info, verb="create")
-    if not server.judge.allows(context.user, wanted):
-        raise refusal(context.user, wanted, server.judge.reason(context.user, wanted))
+    if not server.access_reviewer.allows(context.user, wanted):
+        raise refusal(context.user, wanted, server.access_reviewer.reason(context.user, wanted))
 
 
 def _replaced(obj: Object, current: Object, subresource: str) -> Object:
@@ -96,20 +96,20 @@ def _replaced(obj: Object, current: Object, subresource: str) -> Object:
 
 
 def check_identity(context: Context, obj: Object) -> None:
-    """The name and namespace in a body must be those of its path. Raises 400."""
+    """Check that the name and namespace in a body match the path. Raises 400."""
     check_name(context, obj)
     check_place(context, obj)
 
 
 def check_place(context: Context, obj: Object) -> None:
-    """The same of its namespace, which it need not say and is given."""
+    """Check the namespace only; if it is missing, that of the path is set."""
     kind = resource_of(context).kind
-    # The path of a namespace itself is not in one.
+    # The path of a Namespace object itself is not in a namespace.
     place(kind, obj["metadata"], context.info.namespace if kind.namespaced else "")
 
 
 def check_name(context: Context, obj: Object) -> None:
-    """The same of its name, which it must say."""
+    """Check the name only, which is required."""
     info, name = context.info, obj["metadata"].get("name")
     if not name:
         raise status.bad_request(
@@ -141,7 +141,7 @@ def _read_scale(context: Context) -> Any:
 async def change_scale(
     server: Server, context: Context, change: Callable[[Object], Any], *, is_patch: bool
 ) -> HttpResponse:
-    """Change an object's replicas by a change of its Scale."""
+    """Change an object's replicas through its Scale."""
     resource, info = resource_of(context), context.info
 
     def apply(current: Object) -> Object:
@@ -150,7 +150,7 @@ async def change_scale(
         said = {name: scale["metadata"].get(name) for name in ("resourceVersion", "uid")}
         found = current["metadata"].get("uid")
         if said["uid"] and said["uid"] != found:
-            # Of a Scale it is a precondition, whichever way it comes.
+            # The resource version of a Scale is a precondition, also in a patch.
             named = GroupResource(resource.group, f"{resource.plural}/scale")
             raise status.precondition_failed(
                 named, info.name, what="UID", wanted=said["uid"], found=found
@@ -181,13 +181,13 @@ def _checked_scale(context: Context, scale: Any) -> Object:
 
 
 def replicas_of(context: Context, scale: Object, *, is_patch: bool) -> int:
-    """The replicas that a Scale wants. Raises 400, 422."""
+    """The replicas that a Scale requests. Raises 400, 422."""
     spec = scale.get("spec") or {}
     replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
     if type(replicas) is not int or replicas > REPLICAS_MAX:
-        why = "spec.replicas must be a whole number of 32 bits"
+        why = "spec.replicas must be a 32-bit integer"
         raise status.unfit_patch(why) if is_patch else status.bad_request(why)
-    # A custom kind says itself what is wrong with them, at the path where it has them.
+    # A custom kind validates them itself, at the path of its own field.
     if replicas < 0 and scale_paths(resource_of(context), context.info.version) is None:
         cause = field_errors.invalid(
             "spec.replicas", replicas, "must be greater than or equal to 0"

@@ -1,14 +1,14 @@
 """watch: a stream of changes.
 
-A watcher is a cursor into a cache's ring of changes and some callbacks of its stream: no task and
-no queue. When a cache changes, all its watchers are flushed together in the next turn of the loop.
-Those that want the same changes in the same form get the very same bytes. A watcher whose client is
-behind is skipped until it can take more; one that falls out of the ring is told to list again.
-When a cache is closed because its resource has changed, its watches end; clients begin others.
+A watcher is a cursor into the ring of changes of a watch cache, and some callbacks of its stream:
+it has no task and no queue. When a cache changes, all its watchers are flushed together in the next
+iteration of the event loop; watchers of the same changes in the same form share the encoded bytes.
+A watcher whose client is slow is skipped until it can take more; one that falls out of the ring
+gets 410 Expired and has to list again. When a cache is closed because its resource has changed, its
+watches end, and clients start new ones.
 
-Where somebody else converts objects, a watcher goes through the changes some at a time, and waits
-for those that are not converted yet (`watch_conversion`). It selects among what its client would
-see.
+Where a webhook converts objects, a watcher processes the changes in batches and waits for those not
+converted yet (`watch_conversion`). Selectors apply to the objects as the client gets them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TIMEOUT_SECONDS_MAX: Final = 86_400
 BOOKMARK_SECONDS: Final = 60.0
 INITIAL_ITEMS_PER_WRITE: Final = 100
 CHANGES_AT_ONCE: Final = 100
-"""Changes whose objects somebody else converts together."""
+"""Changes whose objects are converted in one batch."""
 
 _ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
 _END_OF_INITIAL = {"k8s.io/initial-events-end": "true"}
@@ -74,7 +74,7 @@ async def watch(server: Server, context: Context) -> Answer:
     failure = None
     if initial and version > max(server.store.position, cache.changed_at):
         failure = await _wait(server, version)
-        check_current(resource)  # or nobody keeps up what would be sent
+        check_current(resource)  # else the cache is not updated any more
     elif not initial and version and cache.cursor_after(version) is None:
         await server.store.caches.backfill(resource.root, after=version)
     watcher.begin(version, initial=initial, failure=failure)
@@ -100,7 +100,7 @@ async def _wait(server: Server, version: int) -> StatusError | None:
 
 
 def _initial_events(context: Context, version: int) -> bool:
-    """Whether the stream begins with everything that is there. Raises 422."""
+    """Whether the stream starts with all existing objects. Raises 422."""
     info = context.info
     match = info.parameter("resourceVersionMatch")
     if "sendInitialEvents" not in info.query:
@@ -158,7 +158,7 @@ class WatchResponse:
         self.seconds: float = server.watch_seconds
 
     def begin(self, version: int, *, initial: bool, failure: StatusError | None) -> None:
-        """Choose where to begin: with all there is, or behind a version."""
+        """Choose the start: all existing objects, or the changes after a version."""
         cache = self._cache
         self._failure = failure
         self._cursor = cache.cursor_end
@@ -171,11 +171,11 @@ class WatchResponse:
         self._after = version
         if cursor is not None:
             self._cursor = cursor
-        elif not cache.is_closed:  # else it ends at once, and the next one finds what it asks for
+        elif not cache.is_closed:  # else it ends at once, and the client starts another
             self._failure = self._failure or status.resource_version_too_old(version, cache.floor)
 
     def _begin_with_all(self) -> None:
-        """Choose the objects at once: cursor, bookmark and objects must be of one moment."""
+        """Choose the objects at once: cursor, bookmark and objects must be of the same revision."""
         cache, selection = self._cache, self._selection
         now = max(self._server.store.position, cache.changed_at)
         if cache.damaged:
@@ -197,7 +197,7 @@ class WatchResponse:
         self._after = now
 
     def start(self, writer: StreamWriter) -> None:
-        """The head has been sent: go on with whatever the client can take."""
+        """Start to send after the response head, as far as the client can take it."""
         self._writer = writer
         writer.on_close = self._closed
         writer.on_writable = self.flush
@@ -212,7 +212,7 @@ class WatchResponse:
         self.flush()
 
     def flush(self) -> None:
-        """Send what there is to send, as long as the client keeps up."""
+        """Send pending changes, until the client is slower than they come."""
         writer = self._writer
         if writer is None or writer.closed:
             return
@@ -232,12 +232,12 @@ class WatchResponse:
                 return
 
     def _flush_changes(self, writer: StreamWriter) -> bool:
-        """Send changes; whether there are more that can be sent now."""
+        """Send changes; return whether more can be sent now."""
         changes = self._cache.changes_from(self._cursor)
         if changes is None:
             self.fail(status.resource_version_too_old(self._after, self._cache.floor))
             return False
-        broken = self._broken(changes) if self._cache.has_damaged_changes else None
+        broken = self._first_undecodable(changes) if self._cache.has_damaged_changes else None
         if broken is not None:
             changes = changes[: changes.index(broken)]
         if changes:
@@ -251,7 +251,8 @@ class WatchResponse:
             if len(some) < len(changes):
                 return True
         if broken is not None and (broken.damage is None or broken.key not in self._cache.damaged):
-            # It can be read by now, but may be new to the client or not; a list tells.
+            # It is readable now, but whether the client has this state is unknown: it has to list
+            # again.
             self.fail(status.resource_version_too_old(self._after, broken.revision))
         elif broken is not None:
             found = {broken.key: broken.damage or ""}
@@ -272,25 +273,26 @@ class WatchResponse:
             writer.send_raw_chunk(chunks)
 
     def _wait(self) -> None:
-        """Objects are being converted. Nobody does that for a resource that has changed."""
+        """Wait for conversions; end the watch if the resource has changed, as none will finish
+        then."""
         if self._cache.is_closed:
             self._end()
 
     def _translated(
         self, translation: Translation, changes: list[WatchCacheEvent]
     ) -> list[WatchCacheEvent] | None:
-        """Changes with the objects as the client sees them; None when they must be waited for."""
+        """Changes with converted objects; None while some are still being converted."""
         needed: list[Entry] = []
         for change in changes:
-            needed += self._shown(change)
+            needed += self._needed_objects(change)
         seen = translation.seen(needed, self)
         if seen is None:
             return None
         found = {before[0]: after for before, after in zip(needed, seen, strict=True)}
         return [_with_objects(change, found) for change in changes]
 
-    def _shown(self, change: WatchCacheEvent) -> list[Entry]:
-        """The objects of a change that decide about, or stand in, what is sent."""
+    def _needed_objects(self, change: WatchCacheEvent) -> list[Entry]:
+        """The objects of a change that selectors need, or that are sent."""
         if change.revision <= self._after or not change.key.startswith(self._selection.prefix):
             return []
         if self._selection:
@@ -298,9 +300,9 @@ class WatchResponse:
         entry = change.before if change.now is None else change.now
         return [] if entry is None else [entry]
 
-    def _broken(self, changes: list[WatchCacheEvent]) -> WatchCacheEvent | None:
-        """The first change that cannot be told, if this watcher asks for its object: what it has
-        come to cannot be read, or what it was before could not."""
+    def _first_undecodable(self, changes: list[WatchCacheEvent]) -> WatchCacheEvent | None:
+        """The first selected change that cannot be sent, because its object, or the previous state
+        of its object, cannot be decoded."""
         for change in changes:
             if (
                 (change.damage is not None or change.is_repaired)
@@ -323,7 +325,7 @@ class WatchResponse:
         return b"".join(parts)
 
     def _chunk(self, change: WatchCacheEvent) -> bytes | None:
-        """A change as this watcher sees it, as a finished chunk of the stream."""
+        """A change as an encoded chunk of the stream, filtered for this watcher."""
         selection = self._selection
         if selection.prefix and not change.key.startswith(selection.prefix):
             return None
@@ -350,9 +352,10 @@ class WatchResponse:
         return None
 
     def _last_state(self, change: WatchCacheEvent, before: Entry) -> Entry:
-        """What was there before, with the version of the change that took it away."""
+        """The previous state of an object, with the resource version of the change that removed
+        it."""
         if change.now is None:
-            return before  # a deletion carries its own version already
+            return before  # a deletion has its own version already
         old, new = (b'"resourceVersion":"%d"' % number for number in (before[0], change.revision))
         return change.revision, before[1], before[2].replace(old, new, 1)
 
@@ -376,7 +379,7 @@ class WatchResponse:
     def _initial_chunks(
         self, keys: list[str], chosen: list[Entry], revision: int
     ) -> Iterator[bytes | None]:
-        """What is there, some at a time; None as often as it must be waited for."""
+        """Existing objects in batches; None each time that a conversion is pending."""
         for first in range(0, len(chosen), INITIAL_ITEMS_PER_WRITE):
             some = chosen[first : first + INITIAL_ITEMS_PER_WRITE]
             if self._translation is not None:
@@ -413,7 +416,7 @@ class WatchResponse:
         del self._timers[1:-1]
 
     def _send_bookmark(self) -> None:
-        """Say how far the client has come, if all up to there was sent."""
+        """Send a bookmark with the current position, if all changes before it were sent."""
         writer = self._writer
         if writer is None or writer.closed or not writer.writable or self._initial is not None:
             return
@@ -451,7 +454,7 @@ class WatchResponse:
 
 
 def _with_objects(change: WatchCacheEvent, found: dict[int, Entry]) -> WatchCacheEvent:
-    """A change with other forms of its objects, by their revisions."""
+    """A change with converted objects, by revision."""
     now, before = change.now, change.before
     shown = WatchCacheEvent(
         change.revision,
@@ -463,7 +466,7 @@ def _with_objects(change: WatchCacheEvent, found: dict[int, Entry]) -> WatchCach
     )
     if change.forms is None:
         change.forms = {}
-    shown.forms = change.forms  # encoded once for all, also so
+    shown.forms = change.forms  # encoded forms are shared here, too
     return shown
 
 

@@ -1,4 +1,4 @@
-"""How the writes of one request are done: by which field manager, with which admission."""
+"""Options of the writes of a request: field manager and admission."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from restow.request.parameters import is_dry_run
 def write_options(
     server: Server, context: Context, operation: Operation, *, is_tracked: bool = False
 ) -> ObjectWriteOptions:
-    """The options of a create or update. `is_tracked`: the object says itself who manages it."""
+    """The options of a create or update. `is_tracked`: managedFields are computed already."""
     asked = server.admission.for_request(context, operation)
     return ObjectWriteOptions(
         manager=None if is_tracked else manager_of(context),

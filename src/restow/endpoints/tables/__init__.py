@@ -1,7 +1,7 @@
-"""Tables: what `kubectl get` shows of the built-in kinds, and of kinds that declare columns.
+"""Tables: the columns that `kubectl get` prints, for built-in kinds and for declared columns.
 
-`columns_for` gives the columns of a kind, `table_document` puts rows together. Ages are made from
-the `now` that the caller gives. Stored data of any shape makes a row; nothing here raises on it.
+`columns_for` returns the columns of a kind, `table_document` assembles rows. Ages are computed from
+the `now` that the caller passes. Stored data of any shape yields a row; nothing here raises on it.
 
 Not here: HTTP, and the current time.
 """

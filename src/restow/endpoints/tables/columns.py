@@ -1,9 +1,8 @@
-"""What a table's columns are: their definitions, and a function that makes the cells of one row.
+"""Table columns: their definitions, and a function that computes the cells of a row.
 
-The columns of a kind without its own, and those that a custom kind declares by JSONPath, are made
-here.
+Also here: the default columns, and the columns that a CRD declares by JSONPath.
 
-Not here: the columns of a particular built-in kind.
+Not here: the columns of particular built-in kinds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from restow.registry.resource import PrinterColumn
 Cells = Callable[[Mapping[str, Any], datetime], list[object]]
 Conditions = Callable[[Mapping[str, Any]], list[dict[str, str]]]
 
-# One cell of a custom column; a long value is cut, because a table is for people.
+# Characters in a cell of a declared column; longer values are truncated.
 CELL_CHARS_MAX: Final = 4096
 
 
@@ -32,7 +31,7 @@ class TableColumns:
     definitions: list[dict[str, object]]
     cells: Cells
     conditions: Conditions | None = None
-    """What clients may hide or mark a row by, such as a pod that has completed."""
+    """Row conditions by which clients hide or highlight rows, such as those of completed pods."""
 
 
 def column(
@@ -60,7 +59,7 @@ CREATED_AT: Final = column("Created At", "date", about="When the object was crea
 
 
 def _default_cells(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    del now  # the plain table shows the time itself
+    del now  # the default table shows the timestamp
     return [text(obj, "metadata", "name"), text(obj, "metadata", "creationTimestamp")]
 
 
@@ -73,9 +72,10 @@ CUSTOM_DEFAULT_COLUMNS: Final = TableColumns([NAME, CUSTOM_AGE], _custom_default
 
 
 def printer_columns(declared: Sequence[PrinterColumn]) -> TableColumns:
-    """The columns that a custom kind declares (`additionalPrinterColumns`): the name, then those.
+    """The columns that a CRD declares (`additionalPrinterColumns`), after the name.
 
-    A path that cannot be read gives empty cells: the declaration was checked when it was stored.
+    A path that cannot be parsed yields empty cells: the declaration was validated when it was
+    stored.
     """
     if not declared:
         return CUSTOM_DEFAULT_COLUMNS
@@ -106,7 +106,7 @@ def _path_or_none(path: str) -> JsonPath | None:
 
 
 def _cell(value: object, kind: str, *, now: datetime) -> object:
-    """A value as its column's type wants it, or None if it does not fit."""
+    """A value in the type of its column, or None if it does not fit."""
     if value is None:
         return None
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -129,7 +129,7 @@ def _cell(value: object, kind: str, *, now: datetime) -> object:
 def _whole(value: object) -> int | None:
     if isinstance(value, int):
         return value
-    # A number like 1e400 is read as infinity, and has no whole part.
+    # A number like 1e400 is decoded as infinity, and has no integer part.
     return int(value) if isinstance(value, float) and isfinite(value) else None
 
 

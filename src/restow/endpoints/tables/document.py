@@ -1,6 +1,6 @@
-"""The Table document: what `kubectl get` asks for instead of a list or an object.
+"""The Table document, which `kubectl get` requests instead of a list or an object.
 
-Not here: the meaning of a cell, and the choice of this form by a client's Accept header.
+Not here: the contents of cells, and the choice of this form by a client's Accept header.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from restow.endpoints.tables.columns import TableColumns
 IncludeObject = Literal["Metadata", "Object", "None"]
 
 INCLUDE_OBJECT: Final[tuple[IncludeObject, ...]] = ("Metadata", "Object", "None")
-"""What the query parameter `includeObject` may be; the first is the default."""
+"""The values of the query parameter `includeObject`; the first is the default."""
 
 
 def table_document(

@@ -2,8 +2,8 @@
 
     .spec.replicas    .spec['a.b']    .status.list[0].x    .status.conditions[?(@.type=="R")].status
 
-A path is read once and then only walked, so a row costs a few dictionary look-ups. `..name` looks
-everywhere below, but at no more than so many values.
+A path is parsed once and then only evaluated, so a row costs a few dictionary look-ups. `..name`
+searches all descendants, up to a maximum number of values.
 
 Not here: scripts, and filters that compare two members. No column needs them.
 """
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Limits on a path that a user declares, and on what it may find.
+# Limits on a path that a user declares, and on its results.
 PATH_CHARS_MAX: Final = 2048
 STEPS_MAX: Final = 64
 FOUND_MAX: Final = 1000
-# Values that `..name` looks at.
+# Values that `..name` visits.
 VISITED_MAX: Final = 10_000
 
 
 class BadPath(ValueError):
-    """The text is not a path of the supported form."""
+    """The text is not a path in the supported syntax."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Union:
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """A key anywhere below, the nearest first."""
+    """A key in any descendant, nearest first."""
 
     key: _Key
 
@@ -96,7 +96,7 @@ class _Every:
 @dataclass(frozen=True, slots=True)
 class _Filter:
     keys: tuple[str, ...]
-    operator: str  # empty: the member must be there
+    operator: str  # empty: the member must exist
     literal: object
 
     def apply(self, value: object, found: list[object]) -> None:
@@ -126,7 +126,7 @@ _ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def _in_order(one: object, other: object, sign: str) -> bool:
-    """Whether two numbers, or two texts, stand in this order; nothing else does in any."""
+    """Whether two numbers or two strings are in this order; False for values of other types."""
     for kinds in ((int, float), (str,)):
         if type(one) in kinds and type(other) in kinds:
             return _ORDERS[sign](one, other)
@@ -138,12 +138,12 @@ _Step = _Key | _Index | _Slice | _Union | _Below | _Every | _Filter
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path that has been read."""
+    """A parsed path."""
 
     steps: tuple[_Step, ...]
 
     def find(self, value: object) -> list[object]:
-        """All that the path leads to, at most FOUND_MAX values."""
+        """All values at the path, at most FOUND_MAX."""
         values = [value]
         for step in self.steps:
             found: list[object] = []
@@ -182,7 +182,7 @@ _INNER: Final = re.compile(rf"\.(?P<name>{_NAME})|\[(?P<quoted>{_QUOTED})\]")
 
 
 def parse_path(path: str) -> JsonPath:
-    """Read a path, in the form `.spec.x`, with or without braces and a leading `$`."""
+    """Parse a path in the form `.spec.x`, with or without braces and a leading `$`."""
     if len(path) > PATH_CHARS_MAX:
         raise BadPath(f"a path has at most {PATH_CHARS_MAX} characters")
     body = path.strip()
@@ -239,7 +239,7 @@ def _inner_key(found: re.Match[str]) -> str:
 
 
 def _plain(name: str) -> str:
-    """Take the escapes out: `kubernetes\\.io/x` is how a dot inside a name is written."""
+    """Remove the escapes: a dot inside a name is written as in `kubernetes\\.io/x`."""
     return re.sub(r"\\(.)", r"\1", name, flags=re.DOTALL)
 
 

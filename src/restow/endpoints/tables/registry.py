@@ -1,6 +1,6 @@
-"""Which columns a kind has: one explicit table over all groups.
+"""The columns of each kind: one explicit table for all groups.
 
-Custom kinds declare theirs by version. Not here: how cells are made.
+CRDs declare theirs per version. Not here: how cells are computed.
 """
 
 from functools import lru_cache
@@ -18,7 +18,7 @@ from restow.endpoints.tables.columns import DEFAULT_COLUMNS, TableColumns, print
 from restow.registry.resource import PrinterColumn, Resource
 
 DECLARED_KEPT_MAX: Final = 1024
-"""Sets of declared columns whose paths stay read."""
+"""Sets of declared columns whose parsed paths are cached."""
 
 _BY_KIND: dict[tuple[str, str], TableColumns] = {
     **rows_core.COLUMNS,
@@ -31,12 +31,13 @@ _BY_KIND: dict[tuple[str, str], TableColumns] = {
 
 
 def columns_for(group: str, kind: str) -> TableColumns:
-    """The columns of a built-in kind, in any of its versions; a name and a time for the others."""
+    """The columns of a built-in kind, in any of its versions; name and age for kinds without their
+    own."""
     return _BY_KIND.get((group, kind), DEFAULT_COLUMNS)
 
 
 def columns_of(resource: Resource, version: str, subresource: str = "") -> TableColumns:
-    """The columns of a resource in one of its versions, or of what a part of it is shown as."""
+    """The columns of a resource in a version, or of the object that a subresource returns."""
     if subresource == "scale":
         return columns_for("autoscaling", "Scale")
     traits = resource.traits.get(version)
@@ -47,10 +48,10 @@ def columns_of(resource: Resource, version: str, subresource: str = "") -> Table
 
 @lru_cache(maxsize=DECLARED_KEPT_MAX)
 def _declared(columns: tuple[PrinterColumn, ...]) -> TableColumns:
-    """Read once for as long as they are asked for: a watch makes a table of each event."""
+    """Parsed and cached: a watch makes a table of each event."""
     return printer_columns(columns)
 
 
 def kinds_with_columns() -> frozenset[tuple[str, str]]:
-    """Every group and kind that has columns of its own."""
+    """Every group and kind with its own columns."""
     return frozenset(_BY_KIND)

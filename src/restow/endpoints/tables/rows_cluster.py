@@ -1,6 +1,6 @@
-"""Columns of the kinds that run a cluster: access, admission, extension, flow control.
+"""Columns of cluster administration kinds: access, admission, extension, flow control.
 
-Not here: the plain data of users (`rows_core`), and what is stored how (`rows_storage_versions`).
+Not here: the data of users (`rows_core`), and storage versions (`rows_storage_versions`).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from restow.endpoints.tables.values import (
     texts,
 )
 
-# A longer duration than a signed 32-bit number of seconds is not one that a client can send.
+# Seconds in a request are a signed 32-bit number; a longer duration is invalid.
 _SECONDS_MAX: Final = 2**31 - 1
 
 
@@ -204,11 +204,11 @@ def _volume_attachment(obj: Mapping[str, Any], now: datetime) -> list[object]:
 _BINDING: Final = TableColumns(
     [
         NAME,
-        column("Role", about="The role that is given."),
+        column("Role", about="The role that is granted."),
         AGE,
-        wide("Users", about="Users who get it."),
-        wide("Groups", about="Groups that get it."),
-        wide("ServiceAccounts", about="Service accounts that get it."),
+        wide("Users", about="Users with the role."),
+        wide("Groups", about="Groups with the role."),
+        wide("ServiceAccounts", about="Service accounts with the role."),
     ],
     _binding,
 )
@@ -231,8 +231,8 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("apiregistration.k8s.io", "APIService"): TableColumns(
         [
             NAME,
-            column("Service", about="Who serves it: this server, or a service."),
-            column("Available", about="Whether it can be reached."),
+            column("Service", about="Backend: this server, or a service."),
+            column("Available", about="Whether it is available."),
             AGE,
         ],
         _api_service,
@@ -252,9 +252,9 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("flowcontrol.apiserver.k8s.io", "FlowSchema"): TableColumns(
         [
             NAME,
-            column("PriorityLevel", about="Where its requests go."),
+            column("PriorityLevel", about="Priority level of its requests."),
             column("MatchingPrecedence", about="Lower is tried first."),
-            column("DistinguisherMethod", about="How requests are told apart."),
+            column("DistinguisherMethod", about="How requests are assigned to flows."),
             AGE,
             column("MissingPL", about="Whether its priority level is missing."),
         ],
@@ -264,7 +264,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             NAME,
             column("Type", about="Exempt or Limited."),
-            column("NominalConcurrencyShares", about="Share of the seats."),
+            column("NominalConcurrencyShares", about="Share of the total concurrency."),
             column("Queues", about="Number of queues."),
             column("HandSize", about="Queues that one flow may use."),
             column("QueueLengthLimit", about="Longest queue."),
@@ -276,10 +276,10 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             NAME,
             AGE,
-            column("SignerName", about="Who is asked to sign."),
-            column("Requestor", about="Who asks."),
-            column("RequestedDuration", about="How long it should be valid."),
-            column("Condition", about="Where the request stands."),
+            column("SignerName", about="The requested signer."),
+            column("Requestor", about="User that created the request."),
+            column("RequestedDuration", about="Requested validity of the certificate."),
+            column("Condition", about="State of the request."),
         ],
         _signing_request,
     ),
@@ -289,7 +289,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
             column("Value", "integer", about="Higher is more important."),
             column("Global-Default", "boolean", about="Whether pods without a class get it."),
             AGE,
-            column("PreemptionPolicy", about="Whether its pods displace others."),
+            column("PreemptionPolicy", about="Whether its pods preempt others."),
         ],
         _priority_class,
     ),
@@ -299,7 +299,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("storage.k8s.io", "StorageClass"): TableColumns(
         [
             NAME,
-            column("Provisioner", about="Who makes its volumes."),
+            column("Provisioner", about="Provisioner of its volumes."),
             column("ReclaimPolicy", about="What happens to a released volume."),
             column("VolumeBindingMode", about="When a volume is bound."),
             column("AllowVolumeExpansion", about="Whether volumes may grow."),
@@ -315,10 +315,10 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             NAME,
             column("AttachRequired", "boolean", about="Whether volumes must be attached."),
-            column("PodInfoOnMount", "boolean", about="Whether it is told about pods."),
+            column("PodInfoOnMount", "boolean", about="Whether it gets pod details on mount."),
             column("StorageCapacity", "boolean", about="Whether it reports capacity."),
             column("TokenRequests", about="Audiences of the tokens it gets."),
-            column("RequiresRepublish", "boolean", about="Whether mounts are renewed."),
+            column("RequiresRepublish", "boolean", about="Whether mounts are refreshed."),
             column("Modes", about="Kinds of volumes."),
             AGE,
         ],
@@ -327,7 +327,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("storage.k8s.io", "VolumeAttachment"): TableColumns(
         [
             NAME,
-            column("Attacher", about="Who attaches it.", form="name"),
+            column("Attacher", about="The CSI driver that attaches it.", form="name"),
             column("PV", about="The volume."),
             column("Node", about="The node."),
             column("Attached", "boolean", about="Whether it is attached."),

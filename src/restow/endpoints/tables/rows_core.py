@@ -1,6 +1,6 @@
-"""Columns of the kinds in the core group that are plain data, and of events and leases.
+"""Columns of the data kinds of the core group, and of nodes, events and leases.
 
-Not here: pods and what runs them (`rows_pods`, `rows_workloads`), and cluster administration.
+Not here: pods and workloads (`rows_pods`, `rows_workloads`), and cluster administration.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def _lease(obj: Mapping[str, Any], now: datetime) -> list[object]:
 
 
 def _event(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    """One event, in the fields of the core group or in those of events.k8s.io."""
+    """One event, with the fields of the core group or of events.k8s.io."""
     series = mapping(obj, "series")
     first = _first_time(obj, "firstTimestamp", "deprecatedFirstTimestamp", "eventTime")
     last = _first_time(obj, "lastTimestamp", "deprecatedLastTimestamp") or first
@@ -138,7 +138,7 @@ def _external_addresses(obj: Mapping[str, Any]) -> str:
 
 
 def balancer_addresses(obj: Mapping[str, Any]) -> list[str]:
-    """Where a load balancer listens: addresses, or host names where there is no address."""
+    """The addresses of a load balancer: IP addresses, or host names if it has none."""
     points = items(obj, "status", "loadBalancer", "ingress")
     found = [text(point, "ip") or text(point, "hostname") for point in points]
     return [point for point in found if point]
@@ -253,7 +253,7 @@ _EVENT: Final = TableColumns(
         column("Type", about="Normal or Warning."),
         column("Reason", about="Short reason, for programs."),
         column("Object", about="What the event is about."),
-        wide("Subobject", about="The part of the object that is meant."),
+        wide("Subobject", about="The field of the object."),
         wide("Source", about="Who reported the event."),
         column("Message", about="What happened."),
         wide("First Seen", about="Time since the event was first seen."),
@@ -292,7 +292,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         _resource_quota,
     ),
     ("coordination.k8s.io", "Lease"): TableColumns(
-        [NAME, column("Holder", about="Who holds the lease."), AGE], _lease
+        [NAME, column("Holder", about="Holder of the lease."), AGE], _lease
     ),
     ("", "Service"): TableColumns(
         [
@@ -354,7 +354,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
             column("Status", about="Whether the node is ready."),
             column("Roles", about="Roles from the node's labels."),
             AGE,
-            column("Version", about="Version of its agent."),
+            column("Version", about="Version of its kubelet."),
             wide("Internal-IP", about="Address inside the cluster."),
             wide("External-IP", about="Address outside the cluster."),
             wide("OS-Image", about="Its operating system."),

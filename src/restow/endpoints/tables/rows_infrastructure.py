@@ -1,6 +1,6 @@
-"""Columns of addresses, devices, classes of volumes, and of what the server itself stands on.
+"""Columns of addresses, devices, volume attributes classes, and components of the server itself.
 
-Not here: volumes and nodes (`rows_core`), and classes that steer a cluster (`rows_cluster`).
+Not here: volumes and nodes (`rows_core`), and storage and runtime classes (`rows_cluster`).
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def _name_and_age(obj: Mapping[str, Any], now: datetime) -> list[object]:
 
 
 def _component_status(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    del now  # it is of this moment, always
+    del now  # always current
     for found in items(obj, "conditions"):
         if text(found, "type") == "Healthy":
             word = "Healthy" if text(found, "status") == "True" else "Unhealthy"
@@ -78,33 +78,33 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("", "ComponentStatus"): TableColumns(
         [
             NAME,
-            column("Status", about="Whether it is well."),
-            column("Message", about="What it says of itself."),
-            column("Error", about="What is wrong with it."),
+            column("Status", about="Whether it is healthy."),
+            column("Message", about="Status message of the component."),
+            column("Error", about="Error of the health check."),
         ],
         _component_status,
     ),
     ("networking.k8s.io", "IPAddress"): TableColumns(
-        [NAME, column("ParentRef", about="What has the address.")], _ip_address
+        [NAME, column("ParentRef", about="Object that uses the address.")], _ip_address
     ),
     ("networking.k8s.io", "ServiceCIDR"): TableColumns(
-        [NAME, column("CIDRs", about="From where services get addresses."), AGE], _service_cidr
+        [NAME, column("CIDRs", about="Ranges of service addresses."), AGE], _service_cidr
     ),
     ("storage.k8s.io", "VolumeAttributesClass"): TableColumns(
-        [NAME, column("DriverName", about="Who knows the attributes."), AGE],
+        [NAME, column("DriverName", about="Driver that interprets the attributes."), AGE],
         _volume_attributes_class,
     ),
     (_RESOURCE, "DeviceClass"): TableColumns([NAME, AGE], _name_and_age),
     (_RESOURCE, "ResourceClaim"): TableColumns(
-        [NAME, column("State", about="How far it has come."), AGE], _resource_claim
+        [NAME, column("State", about="State of the claim."), AGE], _resource_claim
     ),
     (_RESOURCE, "ResourceClaimTemplate"): TableColumns([NAME, AGE], _name_and_age),
     (_RESOURCE, "ResourceSlice"): TableColumns(
         [
             NAME,
             column("Node", about="The node that has the devices."),
-            column("Driver", about="Who looks after them."),
-            column("Pool", about="The pool that they are of."),
+            column("Driver", about="Driver that manages the devices."),
+            column("Pool", about="Pool of the devices."),
             AGE,
         ],
         _resource_slice,

@@ -1,6 +1,6 @@
-"""Columns of pods. Their status is one word made from many fields, so they have a file.
+"""Columns of pods. Their status is one word computed from many fields, so they have a file.
 
-Not here: what owns pods; that is in `rows_workloads`.
+Not here: the controllers of pods; see `rows_workloads`.
 """
 
 from collections.abc import Mapping
@@ -24,26 +24,26 @@ from restow.endpoints.tables.values import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the statuses of some containers say together."""
+class _ContainersState:
+    """The combined result of some container statuses."""
 
-    word: str = ""
-    """The state of the pod, as far as it follows from them."""
+    status_text: str = ""
+    """The status of the pod, as far as it follows from them."""
     ready: int = 0
     restarts: int = 0
     ends: tuple[datetime, ...] = ()
-    """When some of them ended before they were started again."""
+    """When restarted containers had terminated."""
 
 
 def _pod(obj: Mapping[str, Any], now: datetime) -> list[object]:
     specs = items(obj, "spec", "initContainers")
     sidecars = {text(each, "name") for each in specs if text(each, "restartPolicy") == "Always"}
-    early, beside = _early(obj, specs, sidecars)
-    seen = early
-    if not early.word or text(condition(obj, "Initialized"), "status") == "True":
-        usual = _usual(obj, early.word or _base_word(obj))
-        seen = _Seen(
-            usual.word,
+    early, beside = _init_state(obj, specs, sidecars)
+    merged = early
+    if not early.status_text or text(condition(obj, "Initialized"), "status") == "True":
+        usual = _containers_state(obj, early.status_text or _phase_status(obj))
+        merged = _ContainersState(
+            usual.status_text,
             early.ready + usual.ready,
             beside.restarts + usual.restarts,
             beside.ends + usual.ends,
@@ -51,9 +51,9 @@ def _pod(obj: Mapping[str, Any], now: datetime) -> list[object]:
     total = len(items(obj, "spec", "containers")) + len(sidecars)
     return [
         text(obj, "metadata", "name"),
-        f"{seen.ready}/{total}",
-        _going_word(obj) or seen.word,
-        _restarts(seen, now),
+        f"{merged.ready}/{total}",
+        _deletion_status(obj) or merged.status_text,
+        _restarts(merged, now),
         age(obj, now),
         text(obj, "status", "podIP") or NONE,
         text(obj, "spec", "nodeName") or NONE,
@@ -71,10 +71,10 @@ def _ends(status: object) -> tuple[datetime, ...]:
     return () if end is None else (end,)
 
 
-def _restarts(seen: _Seen, now: datetime) -> str:
-    if not seen.restarts or not seen.ends:
-        return str(seen.restarts)
-    return f"{seen.restarts} ({human_duration(now - max(seen.ends))} ago)"
+def _restarts(merged: _ContainersState, now: datetime) -> str:
+    if not merged.restarts or not merged.ends:
+        return str(merged.restarts)
+    return f"{merged.restarts} ({human_duration(now - max(merged.ends))} ago)"
 
 
 def _readiness_gates(obj: Mapping[str, Any]) -> str:
@@ -87,14 +87,14 @@ def _readiness_gates(obj: Mapping[str, Any]) -> str:
     return f"{open_gates}/{len(gates)}"
 
 
-def _base_word(obj: Mapping[str, Any]) -> str:
-    word = text(obj, "status", "reason") or text(obj, "status", "phase")
+def _phase_status(obj: Mapping[str, Any]) -> str:
+    status_text = text(obj, "status", "reason") or text(obj, "status", "phase")
     is_gated = text(condition(obj, "PodScheduled"), "reason") == "SchedulingGated"
-    return "SchedulingGated" if is_gated else word
+    return "SchedulingGated" if is_gated else status_text
 
 
-def _going_word(obj: Mapping[str, Any]) -> str:
-    """The word for a pod that is being deleted, or nothing."""
+def _deletion_status(obj: Mapping[str, Any]) -> str:
+    """The status of a pod that is being deleted, or an empty string."""
     if read(obj, "metadata", "deletionTimestamp") is None:
         return ""
     if text(obj, "status", "reason") == "NodeLost":
@@ -103,31 +103,33 @@ def _going_word(obj: Mapping[str, Any]) -> str:
     return "" if is_over else "Terminating"
 
 
-def _early(obj: Mapping[str, Any], specs: list[Any], sidecars: set[str]) -> tuple[_Seen, _Seen]:
-    """All that run before the others, as far as the first that is not done; and those of them that
-    keep running beside the others."""
-    word, ready = "", 0
-    every, beside = _Seen(), _Seen()
+def _init_state(
+    obj: Mapping[str, Any], specs: list[Any], sidecars: set[str]
+) -> tuple[_ContainersState, _ContainersState]:
+    """Init containers up to the first that has not finished; and the sidecars among them, which
+    keep running."""
+    status_text, ready = "", 0
+    every, beside = _ContainersState(), _ContainersState()
     for position, status in enumerate(items(obj, "status", "initContainerStatuses")):
         is_sidecar = text(status, "name") in sidecars
         every = _more(every, status)
         beside = _more(beside, status) if is_sidecar else beside
-        word = _init_word(status, position, len(specs))
-        if word and is_sidecar and read(status, "started") is True:
-            word = ""
+        status_text = _init_status(status, position, len(specs))
+        if status_text and is_sidecar and read(status, "started") is True:
+            status_text = ""
             ready += read(status, "ready") is True
-        if word:
+        if status_text:
             break
-    return _Seen(word, ready, every.restarts, every.ends), beside
+    return _ContainersState(status_text, ready, every.restarts, every.ends), beside
 
 
-def _more(seen: _Seen, status: object) -> _Seen:
-    restarts = seen.restarts + number(status, "restartCount")
-    return _Seen(restarts=restarts, ends=seen.ends + _ends(status))
+def _more(merged: _ContainersState, status: object) -> _ContainersState:
+    restarts = merged.restarts + number(status, "restartCount")
+    return _ContainersState(restarts=restarts, ends=merged.ends + _ends(status))
 
 
-def _init_word(status: object, position: int, count: int) -> str:
-    """The word for a pod as long as one of its early containers is not done, or nothing."""
+def _init_status(status: object, position: int, count: int) -> str:
+    """The status of a pod while one of its init containers has not finished, or an empty string."""
     state = mapping(status, "state")
     ended, reason = state.get("terminated"), text(state, "waiting", "reason")
     if isinstance(ended, dict):
@@ -137,27 +139,27 @@ def _init_word(status: object, position: int, count: int) -> str:
     return f"Init:{position}/{count}"
 
 
-def _usual(obj: Mapping[str, Any], word: str) -> _Seen:
+def _containers_state(obj: Mapping[str, Any], status_text: str) -> _ContainersState:
     ready, error = 0, ""
-    seen = _Seen()
-    # The first container decides, so it is looked at last.
+    merged = _ContainersState()
+    # The first container determines the status, so it is processed last.
     for status in reversed(items(obj, "status", "containerStatuses")):
-        seen = _more(seen, status)
+        merged = _more(merged, status)
         state = mapping(status, "state")
         waiting, ended = text(state, "waiting", "reason"), state.get("terminated")
         if waiting:
-            word = waiting
+            status_text = waiting
         elif isinstance(ended, dict):
-            word = _end_of(ended)
-            error = word if number(ended, "exitCode") else error
+            status_text = _end_of(ended)
+            error = status_text if number(ended, "exitCode") else error
         elif _ready_and_running(status):
             ready += 1
-    if word == "Completed":
+    if status_text == "Completed":
         if ready and text(condition(obj, "Ready"), "status") == "True":
-            word = "Running"
+            status_text = "Running"
         elif error or ready:
-            word = error or "NotReady"
-    return _Seen(word, ready, seen.restarts, seen.ends)
+            status_text = error or "NotReady"
+    return _ContainersState(status_text, ready, merged.restarts, merged.ends)
 
 
 def _end_of(ended: Mapping[str, Any]) -> str:
@@ -169,7 +171,7 @@ def _end_of(ended: Mapping[str, Any]) -> str:
 
 
 def _completed(obj: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Pods that are over carry a mark, so that a client can leave them out."""
+    """Completed pods have a row condition, so that clients can hide them."""
     phase = text(obj, "status", "phase")
     if phase not in ("Succeeded", "Failed"):
         return []
@@ -178,7 +180,7 @@ def _completed(obj: Mapping[str, Any]) -> list[dict[str, str]]:
             "type": "Completed",
             "status": "True",
             "reason": phase,
-            "message": f"The pod is over: {phase.lower()}.",
+            "message": f"The pod has completed: {phase.lower()}.",
         }
     ]
 
@@ -193,8 +195,8 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
             AGE,
             wide("IP", about="Address of the pod."),
             wide("Node", about="Node that it runs on."),
-            wide("Nominated Node", about="Node that is being cleared for it."),
-            wide("Readiness Gates", about="Gates that are open, of all."),
+            wide("Nominated Node", about="Node where pods are preempted for it."),
+            wide("Readiness Gates", about="Gates that pass, of all."),
         ],
         _pod,
         _completed,

@@ -1,4 +1,4 @@
-"""Columns of the kinds that say what is stored how: reports, votes, states and migrations.
+"""Columns of StorageVersions, votes, StorageStates and migrations.
 
 Not here: what these objects mean to servers and controllers.
 """
@@ -27,7 +27,7 @@ from restow.endpoints.tables.values import (
 
 _SECONDS_SHOWN_MAX: Final = 2**31 - 1
 _RATE_SHOWN_MAX: Final = 1e9
-# The reason of a condition by which a migrator says that it was told to wait.
+# The reason of the condition with which a migrator reports that a migration is paused.
 _PAUSED: Final = "MigrationPaused"
 
 
@@ -67,7 +67,7 @@ def _resource_of(obj: Mapping[str, Any]) -> str:
 
 
 def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    """Where each of several controllers reports for its own server, they may say several hashes."""
+    """If several controllers report, each for its own server, there may be several hashes."""
     reports = items(obj, "status", "currentStorageVersionHashes")
     current = text(obj, "status", "currentStorageVersionHash")
     reported = dict.fromkeys(text(report, "currentStorageVersionHash") for report in reports)
@@ -86,13 +86,14 @@ def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
 def _storage_version_migration(obj: Mapping[str, Any], now: datetime) -> list[object]:
     state, message = _migration_state(obj)
     progress = mapping(obj, "status", "progress")
-    # Why it failed matters more than how far it came.
+    # The error is more important than the progress.
     shown = message if state == "Failed" or not progress else _progress(progress)
     return [_name(obj), _resource_of(obj), state, shown, age(obj, now)]
 
 
 def _migration_state(obj: Mapping[str, Any]) -> tuple[str, str]:
-    """Where a migration stands, and what is said with it. Its end says more than that it ran."""
+    """The state of a migration, and its message. A final condition takes precedence over
+    Running."""
     for kind in ("Failed", "Succeeded", "Running"):
         found = condition(obj, kind)
         if kind == "Running" and text(found, "reason") == _PAUSED:
@@ -125,7 +126,7 @@ _MIGRATION: Final = TableColumns(
         NAME,
         column("Resource", about="What is migrated."),
         column("Status", about="Pending, Running, Paused, Succeeded or Failed."),
-        column("Progress", about="How far the work is."),
+        column("Progress", about="Progress of the migration."),
         AGE,
     ],
     _storage_version_migration,
@@ -158,7 +159,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
             column("Persisted", about="Hashes of versions that may be in storage."),
             column("Heartbeat", about="Time since the state was confirmed."),
             AGE,
-            wide("Reporters", "integer", about="Controllers that report for their own server."),
+            wide("Reporters", "integer", about="Controllers that each report for one server."),
         ],
         _storage_state,
     ),

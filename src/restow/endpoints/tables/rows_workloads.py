@@ -1,6 +1,6 @@
-"""Columns of the kinds that run pods, scale them, protect them, and lead traffic to them.
+"""Columns of workloads, and of kinds that scale, protect and expose pods.
 
-Not here: pods themselves; they are in `rows_pods`.
+Not here: pods themselves; see `rows_pods`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ _JOB_STATES: Final = {
     "SuccessCriteriaMet": "SuccessCriteriaMet",
 }
 _METRICS_SHOWN_MAX: Final = 2
-# Metrics that are measured as one number, of which each pod has its share.
+# Metric types with one total value, which is divided by the number of pods.
 _OF_MANY: Final = ("External", "Object")
 
 
@@ -67,7 +67,7 @@ def _deployment(obj: Mapping[str, Any], now: datetime) -> list[object]:
 
 def _replica_set(obj: Mapping[str, Any], now: datetime) -> list[object]:
     selector = read(obj, "spec", "selector")
-    # A replication controller has plain labels where a replica set has a selector.
+    # A replication controller has a label map where a replica set has a selector.
     plain = read(selector, "matchLabels") is None and read(selector, "matchExpressions") is None
     return [
         _name(obj),
@@ -171,7 +171,7 @@ def _autoscaler(obj: Mapping[str, Any], now: datetime) -> list[object]:
 
 
 def _targets(obj: Mapping[str, Any]) -> str:
-    """What is measured and what is wanted, as `cpu: 10%/80%`."""
+    """Current and target values, as in `cpu: 10%/80%`."""
     metrics = items(obj, "spec", "metrics")
     if not metrics:
         wanted = read(obj, "spec", "targetCPUUtilizationPercentage")  # autoscaling/v1
@@ -200,7 +200,7 @@ def _metric(metric: object, current: object) -> str:
         values = (_value(have.get("averageValue")), _value(wanted["averageValue"]) + of_each)
     else:
         values = (_value(have.get("value")), _value(wanted.get("value")))
-    name = text(metric, field, "name")  # the resource; other sources are told apart by order
+    name = text(metric, field, "name")  # the resource; other sources are identified by order
     both = "/".join(values)
     return f"{name}: {both}" if name else both
 
@@ -343,7 +343,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("apps", "ControllerRevision"): TableColumns(
         [
             NAME,
-            column("Controller", about="Whose revision it is."),
+            column("Controller", about="Controller of the revision."),
             column("Revision", about="Its number."),
             AGE,
         ],
@@ -399,8 +399,8 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("policy", "PodDisruptionBudget"): TableColumns(
         [
             NAME,
-            column("Min Available", about="Pods that must stay."),
-            column("Max Unavailable", about="Pods that may be away."),
+            column("Min Available", about="Pods that must stay available."),
+            column("Max Unavailable", about="Pods that may be unavailable."),
             column("Allowed Disruptions", "integer", about="Pods that may be evicted now."),
             AGE,
         ],
@@ -411,7 +411,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
             NAME,
             column("Class", about="Class of the ingress."),
             column("Hosts", about="Host names that it serves."),
-            column("Address", about="Where it listens."),
+            column("Address", about="Addresses of the load balancer."),
             column("Ports", about="Ports that it serves."),
             AGE,
         ],
@@ -420,7 +420,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("networking.k8s.io", "IngressClass"): TableColumns(
         [
             NAME,
-            column("Controller", about="Who implements the class."),
+            column("Controller", about="Controller that implements the class."),
             column("Parameters", about="Object with more settings."),
             AGE,
         ],
@@ -440,7 +440,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         _endpoint_slice,
     ),
 }
-# Kinds that once lived in another group print the same way.
+# Kinds that were moved from another group have the same columns.
 COLUMNS.update(
     {
         ("extensions", kind): COLUMNS[group, kind]

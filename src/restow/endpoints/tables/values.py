@@ -1,7 +1,7 @@
-"""Reading odd JSON without fear, and the texts that a person reads in a cell.
+"""Tolerant access to JSON values, and the texts in table cells.
 
-Every reader takes any value and a path, and gives an empty value of its own type when the path
-is missing or holds something else: a table shows stored data, and must never fail on it.
+Every reader takes any value and a path, and returns an empty value of its own type when the path is
+missing or has a value of another type: a table shows stored data, and must never fail on it.
 
 Not here: columns, and anything about one kind.
 """
@@ -15,7 +15,7 @@ UNSET: Final = "<unset>"
 UNKNOWN: Final = "<unknown>"
 INVALID: Final = "<invalid>"
 
-# A cell shows so many members of a list, and counts the rest.
+# A cell shows this many members of a list, and counts the rest.
 SHOWN_MAX: Final = 3
 
 _MINUTE: Final = 60
@@ -28,7 +28,7 @@ _YEAR_OF_ZERO_TIME: Final = 1
 
 
 def read(value: object, *path: str) -> Any:
-    """What stands at a path of keys, or None."""
+    """The value at a path of keys, or None."""
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -43,7 +43,7 @@ def text(value: object, *path: str) -> str:
 
 
 def number(value: object, *path: str) -> int:
-    """A whole number at a path, or zero. A boolean is no number here."""
+    """An integer at a path, or zero. A boolean is not an integer here."""
     found = read(value, *path)
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
@@ -87,7 +87,7 @@ def yes_or_no(value: object) -> str:
 
 
 def moment(value: object) -> datetime | None:
-    """A time of RFC 3339, or None if it is absent, zero or not a time."""
+    """An RFC 3339 time, or None if it is absent, zero or invalid."""
     if not isinstance(value, str):
         return None
     try:
@@ -100,19 +100,19 @@ def moment(value: object) -> datetime | None:
 
 
 def since(value: object, now: datetime) -> str:
-    """How long ago a stored time was."""
+    """The time since a stored time."""
     then = moment(value)
     return UNKNOWN if then is None else human_duration(now - then)
 
 
 def age(obj: object, now: datetime) -> str:
-    """How long ago an object was created."""
+    """The time since an object was created."""
     return since(read(obj, "metadata", "creationTimestamp"), now)
 
 
 def human_duration(duration: timedelta) -> str:
     """A duration in the form kubectl prints: two units while both matter, then one."""
-    seconds = int(duration.total_seconds())  # towards zero, so a clock a second ahead is fine
+    seconds = int(duration.total_seconds())  # towards zero: tolerates a clock one second ahead
     if seconds < -1:
         return INVALID
     if seconds < 2 * _MINUTE:
@@ -141,7 +141,7 @@ def _two_units(seconds: int, size: int, *, unit: str, rest_size: int, rest_unit:
 
 
 def some_of(members: Iterable[str], *, separator: str = ",", empty: str = NONE) -> str:
-    """The first few members, and how many more there are."""
+    """The first few members, and the number of the others."""
     known = list(members)
     if not known:
         return empty
@@ -151,13 +151,13 @@ def some_of(members: Iterable[str], *, separator: str = ",", empty: str = NONE) 
 
 
 def labels(value: object) -> str:
-    """A map of labels as a selector would be typed."""
+    """A map of labels in the syntax of a selector."""
     pairs = [f"{key}={word}" for key, word in mapping(value).items() if isinstance(word, str)]
     return ",".join(sorted(pairs)) or NONE
 
 
 def label_selector(value: object) -> str:
-    """A LabelSelector as it would be typed on the command line."""
+    """A LabelSelector in the syntax of the command line."""
     matched = mapping(value, "matchLabels")
     terms = [(key, f"{key}={word}") for key, word in matched.items() if isinstance(word, str)]
     for expression in items(value, "matchExpressions"):

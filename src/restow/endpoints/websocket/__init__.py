@@ -1,4 +1,4 @@
-"""WebSockets: a pushed stream, such as a watch, for pages that open one.
+"""WebSockets: a pushed stream, such as a watch, for browsers.
 
     upgrade request -> handshake.py -> a Tunnel of the listener
     events of the stream -> streams.py -> one frame each (frames.py) -> the client
@@ -6,7 +6,7 @@
 The server only sends: messages of a client are discarded, its pings are answered. No extensions,
 so no compression.
 
-Not here: authentication and authorization (the chain), and the events of a watch
+Not here: authentication and authorization (the request chain), and the events of a watch
 (`restow.endpoints.handlers.watch`). wsproto is used in this package only (docs/adr/0015).
 """
 

@@ -1,11 +1,11 @@
-"""The handshake of a WebSocket (RFC 6455, section 4): which requests ask for one, and the answer.
+"""The handshake of a WebSocket (RFC 6455, section 4): detects upgrade requests and answers them.
 
-As the reference does: who asks must say where they come from (`Origin`), but anywhere will do. A
-page shows a token of its own; a session's cookie does not open one. A browser that holds a
-certificate shows that for any page, here as in every other request. Of protocols there is at most
-one beside the token. It is told back as agreed, whatever it is: what is sent does not depend on it.
+As in Kubernetes, a request must have an `Origin` header, but any origin is accepted. A page sends
+its own bearer token; a session cookie does not authenticate a WebSocket. A browser with a client
+certificate presents it for any page, here as in every other request. At most one subprotocol beside
+the token is allowed. It is confirmed whatever it is: the data sent does not depend on it.
 
-Not here: who it is (`restow.authentication`).
+Not here: authentication (`restow.authentication`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROTOCOL: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def asks_for_websocket(request: HttpRequest) -> bool:
-    """Whether a request would rather have a WebSocket. In HTTP/1.0 there is no such question."""
+    """Whether a request asks to upgrade to WebSocket. HTTP/1.0 has no upgrades."""
     headers = request.headers
     upgrade = headers.get("upgrade")
     if upgrade is None or upgrade.lower() != "websocket" or not request.version_minor:
@@ -40,7 +40,7 @@ def asks_for_websocket(request: HttpRequest) -> bool:
 
 
 def agreed_headers(request: HttpRequest) -> bytes | HttpResponse:
-    """The header lines of the answer that agrees; or the refusal. Raises 400 or 403."""
+    """The response headers of the handshake; or an error response. Raises 400 or 403."""
     headers = request.headers
     if headers.get("sec-websocket-version") != VERSION:
         error = status.bad_request("missing or bad WebSocket Version")
@@ -50,7 +50,7 @@ def agreed_headers(request: HttpRequest) -> bytes | HttpResponse:
     if not key:
         raise status.bad_request("mismatch challenge/response: there is no Sec-WebSocket-Key")
     if _ORIGIN.fullmatch(headers.get("origin") or "") is None:
-        raise status.forbidden("a WebSocket needs an Origin header that is a URL")
+        raise status.forbidden("a WebSocket requires an Origin header with a URL")
     accepted = generate_accept_token(key.encode()).decode()
     lines = [("Upgrade", "websocket"), ("Sec-WebSocket-Accept", accepted)]
     if protocol := _protocol(headers):
@@ -59,12 +59,12 @@ def agreed_headers(request: HttpRequest) -> bytes | HttpResponse:
 
 
 def _protocol(headers: Headers) -> str:
-    """The one that is agreed on, or none. Raises 400: nobody here could choose among several."""
+    """The subprotocol to confirm, or none. Raises 400 if there are several: none is preferred."""
     asked = ",".join(headers.get_all("sec-websocket-protocol")).split(",")
     protocols = [each.strip() for each in asked if each.strip()]
     others = [each for each in protocols if not each.startswith(BEARER_PROTOCOL)]
     if len(others) > 1:
-        raise status.bad_request("a WebSocket can be asked for with one protocol only")
+        raise status.bad_request("at most one WebSocket subprotocol is supported")
     if others and _PROTOCOL.fullmatch(others[0]) is None:
-        raise status.bad_request("the protocol of a WebSocket is one word")
+        raise status.bad_request("a WebSocket subprotocol must be a token")
     return others[0] if others else ""

@@ -19,7 +19,7 @@ from restow.httpserver import PushStream, StreamWriter, Tunnel, TunnelEnd
 from restow.httpserver.stream import split_chunks
 
 CLOSE_SECONDS: Final = 1.0
-"""How long a client has to say that it has heard the end."""
+"""How long a client has to answer the close frame."""
 
 
 def as_websocket(
@@ -37,7 +37,7 @@ def as_websocket(
 
 
 class _Socket:
-    """Between a producer and the client's end: what a connection is to other streams."""
+    """Connects a producer to the client: the interface of a connection to its streams."""
 
     __slots__ = ("_clock", "_end", "_frames", "_is_closing", "_length_bytes", "_timer", "_writer")
 
@@ -77,13 +77,13 @@ class _Socket:
         if not writer.closed and writer.on_writable is not None:
             writer.on_writable()
 
-    # --- what a stream asks of its connection ------------------------------------------------
+    # --- called by the stream ------------------------------------------------------------------
 
     def stream_overfull(self) -> bool:
         return self._end.is_overfull()
 
     def stream_done(self) -> None:
-        """The producer has told all."""
+        """The producer has finished."""
         self._is_closing = True
         self._end.write(self._frames.close(CloseReason.NORMAL_CLOSURE))
         self._timer = self._clock.call_later(CLOSE_SECONDS, self._close)
@@ -101,15 +101,15 @@ class _Socket:
                 self._finish(event.code)
                 return
             ping = bytes(event.payload)
-        # RFC 6455, 5.5.3: answering the latest ping is enough. A client that is behind gets none,
-        # so that answers do not pile up in the buffer.
+        # RFC 6455, 5.5.3: answering the latest ping is enough. A slow client gets no pongs, so that
+        # they do not pile up in the buffer.
         if ping is not None and self._end.writable and not self._is_closing:
             self._end.write(self._frames.pong(ping))
 
     # --- the end -----------------------------------------------------------------------------
 
     def _finish(self, code: int) -> None:
-        """End it from this side, without waiting for anybody."""
+        """Close from this side, without waiting for the client."""
         if not self._is_closing:
             self._is_closing = True
             self._end.write(self._frames.close(code))
@@ -117,7 +117,7 @@ class _Socket:
         self._close()
 
     def _cut(self) -> None:
-        """The client has left."""
+        """Handle that the client has disconnected."""
         self._stop_timer()
         self._writer.cut()
 
