@@ -1,14 +1,14 @@
-"""HTTP/1.1 over TCP or TLS: bytes of clients become requests, answers become bytes.
+"""HTTP/1.1 over TCP or TLS: parses requests, calls the application, writes responses.
 
-    client -> Secured (secured.py) -> Connection (connection.py)
-           -> RequestReader (reader.py, head.py, chunks.py) -> Request -> the application
-           -> response, stream, or something to await -> Connection -> Secured -> client
+    client -> TlsConnection (tls_connection.py) -> ServerConnection (connection.py)
+      -> RequestReader (reader.py, request_head.py, chunks.py) -> HttpRequest -> the application
+      -> response, stream, tunnel or awaitable -> ServerConnection -> TlsConnection -> client
 
-The application is one function; it answers at once whenever it can, and then nothing is scheduled
-at all. Limits are in limits.py, streams in stream.py, tunnels in tunnel.py, certificates in use in
+The application is one function. It responds synchronously whenever it can, and then nothing is
+scheduled. Limits are in limits.py, streams in stream.py, tunnels in tunnel.py, certificates in
 tls.py.
 
-Not here: paths, users, kinds, and what bodies mean. httptools is used in this package only.
+Not here: paths, users, kinds, and the contents of bodies. httptools is used in this package only.
 """
 
 from restow.httpserver.limits import Limits

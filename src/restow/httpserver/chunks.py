@@ -1,8 +1,8 @@
-"""Where the chunks of a body end, so that the parser gets whole chunks and nothing behind the body.
+"""Finds the end of a chunked body, so that the parser gets whole chunks and nothing after the body.
 
-The scanner follows the sizes of chunks and skips what is in them; each byte still goes through the
-parser, which decides what is well-formed. If the two disagree on where a body ends, the request is
-refused (`reader`), so the scanner can never make a request out of what the parser has not accepted.
+The scanner reads the sizes of chunks and skips their data; each byte still goes through the parser,
+which decides whether it is well-formed. If the two disagree on the end of a body, the request is
+rejected (`reader`), so the scanner cannot make a request of bytes that the parser has not accepted.
 
 Not here: the parser (`request_head`), and how much of a body is read at once (`reader`).
 """
@@ -25,18 +25,20 @@ class ChunkScanner:
     __slots__ = ("_data_left", "_line", "_tail", "complete")
 
     def __init__(self) -> None:
-        # Of the current chunk, with the line end behind it.
+        # Bytes that remain of the current chunk, including the line end after it.
         self._data_left = 0
-        # The beginning of the current size line, as far as it matters.
+        # The start of the current size line, as far as it is needed.
         self._line = b""
-        # Behind the last chunk: the latest bytes, in which the end of the body may have begun.
+        # After the last chunk: the latest bytes, which may contain the start of the end of the
+        # body.
         self._tail: bytes | None = None
         self.complete = False
 
     def scan(self, data: bytes, begin: int, *, chunks_max: int) -> int:
-        """How far to read on: to the end of the body or of the data, or over so many chunks.
+        """The position to read up to: the end of the body or of the data, or after `chunks_max`
+        chunks.
 
-        Raises a 400 Refused for a size that is none.
+        Raises a 400 RequestRefused for an invalid size.
         """
         position = begin
         for _ in range(chunks_max):
@@ -57,7 +59,7 @@ class ChunkScanner:
         return position
 
     def _begin_chunk(self) -> None:
-        """The size line is whole."""
+        """Parse the complete size line."""
         digits = _SIZE.match(self._line)
         if digits is None or digits.end() > _SIZE_DIGITS_MAX:
             raise RequestRefused(400, "malformed request: Invalid character in chunk size")
@@ -66,10 +68,10 @@ class ChunkScanner:
         if size:
             self._data_left = size + 2
         else:
-            self._tail = b"\r\n"  # the end of the size line, behind which an empty line may follow
+            self._tail = b"\r\n"  # the end of the size line, which an empty line may follow
 
     def _scan_trailers(self, data: bytes, begin: int) -> int:
-        """Look for the empty line that ends the body."""
+        """Search for the empty line that ends the body."""
         tail = self._tail
         assert tail is not None
         seen = tail + data[begin : begin + len(_END) - 1]

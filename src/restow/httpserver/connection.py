@@ -1,8 +1,8 @@
-"""One connection: reads requests, asks the application, writes answers in the same order.
+"""One connection: reads requests, calls the application, writes responses in the same order.
 
-An answer that is ready is written in the same call that read its request: no task, no future.
-While an answer is outstanding the next request of the connection is not looked at. What requests
-mean is not known here.
+A response that is ready is written in the same call that read its request, without a task or a
+future. While a response is pending, the next request of the connection is not parsed. The contents
+of requests are not interpreted here.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from restow.httpserver.response import (
 )
 from restow.httpserver.response_writer import ResponseWriter
 
-# In the words of kube-apiserver.
+# The wording of kube-apiserver.
 OVERDUE: Final = "Timeout: request did not complete within the allotted timeout"
-# What was begun is not given up half-way, so nobody can say yet how it ends.
-OUTCOME_UNKNOWN: Final = f"{OVERDUE}; whether it was done is not known"
+# A write is not cancelled half-way, so its outcome is unknown at the deadline.
+OUTCOME_UNKNOWN: Final = f"{OVERDUE}; whether it was applied is unknown"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class ServerConnection(ResponseWriter):
-    """The protocol object of one connection."""
+    """The asyncio protocol of one connection."""
 
     __slots__ = (
         "_advancing",
+        "_defer_timer",
         "_dropped_bytes",
+        "_gated_request",
         "_idle_seconds",
-        "_met",
         "_phase",
-        "_turn_timer",
     )
 
     def __init__(self, shared: ListenerState) -> None:
         super().__init__(shared)
         self._phase = IDLE
         self._idle_seconds = shared.limits.idle_seconds
-        # Set while the loop in `_advance` runs: who ends an answer then must not start another.
+        # Set while the loop in `_advance` runs: the end of a response must not start a second one.
         self._advancing = False
-        self._turn_timer: Timer | None = None
+        self._defer_timer: Timer | None = None
         self._dropped_bytes = 0
-        # The request whose body is awaited, once the gate has seen it.
-        self._met: HttpRequest | None = None
+        # The request whose body is awaited, once the gate has accepted it.
+        self._gated_request: HttpRequest | None = None
 
     # --- called by the event loop ------------------------------------------------------------
 
@@ -96,18 +96,18 @@ class ServerConnection(ResponseWriter):
         shared = self._shared
         shared.remove(self)
         shared.counters.connections_open -= 1
-        if self._turn_timer is not None:
-            self._turn_timer.cancel()
+        if self._defer_timer is not None:
+            self._defer_timer.cancel()
         self._abandon(CLOSED)
         self._reader.close()
 
     def eof_received(self) -> None:
-        # A client that has stopped sending is treated as gone: it could not be told from one that
-        # has vanished. What is written already is still flushed before the transport closes.
-        if self.turn_pending and self._turn_timer is None:
-            self.take_turn()  # it stood in line, and what it asked was whole
+        # A client that has closed its half is treated as disconnected, as the two cannot be
+        # distinguished. Written data is still flushed before the transport closes.
+        if self.is_deferred and self._defer_timer is None:
+            self.advance_deferred()  # its request was complete, and waited for others
         if self.state is READING and self._reader.phase is not IDLE:
-            self._refuse(RequestRefused(400, "the request ended early"))
+            self._refuse(RequestRefused(400, "the connection closed before the request ended"))
         self._abandon(ENDING)
         self.deadline_seconds = self._monotonic() + self._shared.limits.stall_seconds
 
@@ -117,9 +117,9 @@ class ServerConnection(ResponseWriter):
         if not self._direct or not self.peer.is_known:
             self._receive(data)
             return
-        # The shortest way: a request of which every byte is known, and its answer at once. Written
-        # out, for it is the most travelled way of the whole server. `_receive_whole` and `_receive`
-        # do the same for every other case.
+        # Fast path: a request whose bytes are all cached, and its response at once. Inlined,
+        # because it is the most frequent path of the server. `_receive_whole` and `_receive` handle
+        # every other case.
         shared = self._shared
         now = self._monotonic()
         block = self._reader.block
@@ -129,7 +129,7 @@ class ServerConnection(ResponseWriter):
             if line is not None:
                 try:
                     answered = quick.answer_of(line, block.headers, now)
-                except Exception:  # noqa: BLE001  (the usual way meets it again, and says so)
+                except Exception:  # noqa: BLE001  (the normal path raises it again, and logs it)
                     answered = None
                 except InvariantViolation as violation:
                     shared.fatal(violation)
@@ -177,7 +177,7 @@ class ServerConnection(ResponseWriter):
     # --- reading and answering at once -------------------------------------------------------
 
     def _receive_whole(self, data: bytes, now: float) -> None:
-        """The short way: one whole request, its answer at once."""
+        """Fast path: one whole request and a synchronous response."""
         request = self._reader.whole_request(data, now)
         if request is None:
             self._receive(data)
@@ -197,16 +197,16 @@ class ServerConnection(ResponseWriter):
                 counters.sent_bytes += len(encoded)
                 self._transport.write(encoded)
                 if answer.status >= 400 or self._refusals:
-                    self._note(answer.status)
+                    self._count_refusal(answer.status)
                 return
-        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+        except Exception as error:  # noqa: BLE001  (the boundary of a request: logged inside)
             answer = self._internal_error(request, error)
         except InvariantViolation as violation:
             shared.fatal(violation)
             raise
         self._direct = False
         out: list[bytes] = []
-        self._give(answer, request, out)
+        self._send_or_start(answer, request, out)
         self._flush(out)
         self._advance()
 
@@ -222,12 +222,12 @@ class ServerConnection(ResponseWriter):
             return
         if self.peer.is_known:
             self._advance()
-        elif not self._shared.unauthenticated_work.take(self.take_turn):
-            self.turn_pending = True
+        elif not self._shared.unauthenticated_work.take(self.advance_deferred):
+            self.is_deferred = True
             self._pause_reading()
 
     def _advance(self) -> None:
-        """Answer whole requests until one has to wait or the bytes run out."""
+        """Handle whole requests until one has to wait or no bytes are left."""
         if self._advancing or not self._may_advance:
             return
         self._advancing = True
@@ -244,7 +244,7 @@ class ServerConnection(ResponseWriter):
         reader = self._reader
         if answered or reader.phase is not self._phase:
             self._set_deadline(now, reader.phase)
-        if self.turn_pending or self._writing_paused:
+        if self.is_deferred or self._writing_paused:
             return
         if self._reading_paused:
             self._resume_reading()
@@ -252,7 +252,7 @@ class ServerConnection(ResponseWriter):
 
     @property
     def _may_advance(self) -> bool:
-        return self.state is READING and not self.turn_pending
+        return self.state is READING and not self.is_deferred
 
     def _answer_all(self, now: float) -> int:
         limits = self._shared.limits
@@ -262,62 +262,62 @@ class ServerConnection(ResponseWriter):
         out: list[bytes] = []
         out_bytes = 0
         try:
-            while self.state is READING and not self._writing_paused and not self.turn_pending:
+            while self.state is READING and not self._writing_paused and not self.is_deferred:
                 is_enough = answered >= self._answered_at_once_max
                 if reader.unread_bytes and (
                     is_enough or (answered > 0 and self._monotonic() >= by_seconds)
                 ):
-                    self._wait_for_turn(0)
+                    self._defer(0)
                     break
                 request = reader.next_request(now)
                 if request is None:
-                    if self._reads_on(out):
+                    if self._continue_body(out):
                         continue
                     break
-                self._met = None
+                self._gated_request = None
                 answered += 1
                 self._ticket += 1
-                self._give(self._ask(request), request, out)
+                self._send_or_start(self._call_app(request), request, out)
                 out_bytes = out_bytes + len(out[-1]) if out else 0
                 if out_bytes > limits.write_high_water_bytes:
-                    self._flush(out)  # the transport now says whether the client keeps up
+                    self._flush(out)  # then the transport shows whether the client is slow
         finally:
             self._counters.requests_total += answered
             self._flush(out)
         return answered
 
-    def _reads_on(self, out: list[bytes]) -> bool:
-        """Whether the rest of what came is to be read now. The gate decides on a request before its
-        body is read, and a body that takes long to read gives way to other connections."""
+    def _continue_body(self, out: list[bytes]) -> bool:
+        """Whether to continue with the received bytes now. The gate decides on a request before its
+        body is read, and other connections are served while a long body is read."""
         reader = self._reader
         request = reader.half_read
-        if request is not None and request is not self._met:
-            self._flush(out)  # older answers are out before one of the gate
-            self._meet(request)
+        if request is not None and request is not self._gated_request:
+            self._flush(out)  # earlier responses go before one of the gate
+            self._check_head(request)
             return reader.has_unread_body
         if reader.has_unread_body:
-            self._wait_for_turn(0)
+            self._defer(0)
         return False
 
-    def _ask(self, request: HttpRequest) -> AppResult:
+    def _call_app(self, request: HttpRequest) -> AppResult:
         try:
             return self._shared.app(request)
-        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+        except Exception as error:  # noqa: BLE001  (the boundary of a request: logged inside)
             return self._internal_error(request, error)
         except InvariantViolation as violation:
             self._shared.fatal(violation)
             raise
 
-    def _give(self, answer: AppResult, request: HttpRequest, out: list[bytes]) -> None:
-        """Put an answer into `out`, or do what else it needs."""
+    def _send_or_start(self, answer: AppResult, request: HttpRequest, out: list[bytes]) -> None:
+        """Append a response to `out`, or start what else the result needs."""
         try:
             if isinstance(answer, HttpResponse):
                 self._respond(answer, request, out)
                 return
-            # What is older must be out before anything else writes.
+            # Earlier responses must be written before anything else writes.
             self._flush(out)
-            self._take(answer, request)
-        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            self._start_response(answer, request)
+        except Exception as error:  # noqa: BLE001  (the boundary of a request: logged inside)
             self._respond(self._internal_error(request, error), request, out)
 
     @property
@@ -327,21 +327,21 @@ class ServerConnection(ResponseWriter):
             return limits.pipelined_requests_max
         return limits.unauthenticated_pipelined_requests_max
 
-    def _wait_for_turn(self, seconds: float) -> None:
-        """Other connections first, for so long; then the rest of what this one has sent."""
-        self.turn_pending = True
+    def _defer(self, seconds: float) -> None:
+        """Serve other connections first, for that long; then continue with the received bytes."""
+        self.is_deferred = True
         self._direct = False
         self._pause_reading()
         if seconds > 0:
-            self._turn_timer = self._shared.clock.call_later(seconds, self.take_turn)
+            self._defer_timer = self._shared.clock.call_later(seconds, self.advance_deferred)
         elif self.peer.is_known:
-            asyncio.get_running_loop().call_soon(self.take_turn)
+            asyncio.get_running_loop().call_soon(self.advance_deferred)
         else:
-            self._shared.unauthenticated_work.wait(self.take_turn)
+            self._shared.unauthenticated_work.wait(self.advance_deferred)
 
-    def take_turn(self) -> None:
-        self._turn_timer = None
-        self.turn_pending = False
+    def advance_deferred(self) -> None:
+        self._defer_timer = None
+        self.is_deferred = False
         self._advance()
 
     def _receive_while_busy(self, data: bytes) -> None:
@@ -364,17 +364,18 @@ class ServerConnection(ResponseWriter):
         if self.state is not STREAMING:
             self._pause_reading()
         elif self._reader.unread_bytes > limits.pipelined_bytes_max:
-            # Reading goes on during a stream, because it alone shows that the client left.
+            # Reading continues during a stream, because only a read shows that the client has
+            # disconnected.
             self._transport.abort()
 
-    def _meet(self, request: HttpRequest) -> None:
-        """A head whose body is still to come: refuse it now, or ask for the body."""
-        self._met = request
+    def _check_head(self, request: HttpRequest) -> None:
+        """Check a head whose body has not arrived: reject the request, or ask for the body."""
+        self._gated_request = request
         gate = self._shared.gate
         if gate is not None:
             try:
                 refusal = gate(request)
-            except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            except Exception as error:  # noqa: BLE001  (the boundary of a request: logged inside)
                 refusal = self._internal_error(request, error)
             if refusal is not None:
                 self._respond_and_end(refusal, request)
@@ -392,13 +393,13 @@ class ServerConnection(ResponseWriter):
         else:
             self.deadline_seconds = now + limits.body_seconds
 
-    def _go_on(self) -> None:
-        """An answer is out: look at what came meanwhile."""
+    def _on_response_sent(self) -> None:
+        """After a response: continue with what has arrived meanwhile."""
         if self.state is not READING or self._advancing:
             return
         self._set_deadline(self._monotonic(), IDLE)
         if self._reader.is_empty and not self._writing_paused and not self._reading_paused:
-            self._direct = True  # nothing came: the usual case, in short
+            self._direct = True  # nothing arrived: the usual case, without `_advance`
         else:
             self._advance()
 
@@ -406,7 +407,7 @@ class ServerConnection(ResponseWriter):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is half-read or being answered."""
+        """Whether a request is partly read or being handled."""
         match self.state:
             case ConnectionState.READING:
                 has_begun = self._reader.phase is not IDLE or self._reader.unread_bytes > 0
@@ -418,7 +419,7 @@ class ServerConnection(ResponseWriter):
 
     @property
     def _has_queued_input(self) -> bool:
-        """Whether TLS has received something and not delivered it."""
+        """Whether the TLS layer holds received bytes that it has not delivered."""
         return bool(self._transport.get_extra_info(HAS_QUEUED_INPUT))
 
     def check(self, now_seconds: float) -> None:
@@ -429,20 +430,20 @@ class ServerConnection(ResponseWriter):
         elif now_seconds >= self.deadline_seconds:
             self._overdue()
 
-    def _look_at_time(self) -> None:
+    def _check_deadlines(self) -> None:
         self.check(self._monotonic())
 
     def _overdue(self) -> None:
         match self.state:
             case ConnectionState.READING if self._writing_paused:
-                pass  # its client does not read: that has a limit of its own
+                pass  # a client that does not read has a separate limit
             case ConnectionState.READING if self._reader.phase is IDLE and self._has_queued_input:
-                pass  # it has asked in time, and waits for others
+                pass  # its request arrived in time, and waits for others
             case ConnectionState.READING if self._reader.phase is IDLE:
                 self._close_transport()
             case ConnectionState.READING:
                 self._refuse(
-                    RequestRefused(408, f"{self._reader.phase.value} did not come in time")
+                    RequestRefused(408, f"{self._reader.phase.value} did not arrive in time")
                 )
             case ConnectionState.ANSWERING:
                 request = self._request
@@ -451,7 +452,7 @@ class ServerConnection(ResponseWriter):
                 response = self._error(504, OVERDUE if is_safe else OUTCOME_UNKNOWN)
                 self._respond_and_end(response, request)
             case ConnectionState.ENDING if not self._transport.is_closing():
-                # Not before: who is sent away should not come back at once.
+                # Only now: a rejected client should not reconnect at once.
                 self._transport.close()
                 self.deadline_seconds += self._shared.limits.linger_seconds
             case ConnectionState.ENDING:
@@ -465,23 +466,23 @@ class ServerConnection(ResponseWriter):
 
     @property
     def _may_end(self) -> bool:
-        """Whether there is a pushed stream that can be ended at any place."""
+        """Whether there is a pushed stream that can be ended at any point."""
         return self._writer is not None and self._writer.may_end
 
     def end_push_stream(self) -> None:
-        """End a pushed stream as its producer would, and tell the producer; or a tunnel whose
-        maker knows how."""
+        """End a pushed stream as its producer would, and notify the producer; or a tunnel that
+        supports it."""
         if self._may_end:
             self.stream_done()
         elif self._tunnel is not None and self._tunnel.on_leave is not None:
             self._call_back(self._tunnel.on_leave)
 
     def close(self) -> None:
-        """Give up on what is unfinished, and close after what was written has gone out."""
+        """Abandon unfinished requests, and close after written data was flushed."""
         if self.state is not CLOSED:
             self._abandon(ENDING)
             self._close_transport()
 
     def abort(self) -> None:
-        """Cut it, now."""
+        """Close immediately, without flushing."""
         self._transport.abort()

@@ -1,4 +1,4 @@
-"""What a connection can be doing. Values only."""
+"""States of a connection."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 
 
 class ConnectionState(Enum):
-    """What a connection is doing."""
+    """The state of a connection."""
 
     READING = "reading"
-    ANSWERING = "answering"  # somebody else works on the answer
+    ANSWERING = "answering"  # the application is working on the response
     STREAMING = "streaming"
-    TUNNELLING = "tunnelling"  # no HTTP any more: bytes pass as they are
-    ENDING = "ending"  # the last answer is written; input is dropped
+    TUNNELLING = "tunnelling"  # no HTTP any more: bytes are passed on unchanged
+    ENDING = "ending"  # the last response is written; input is dropped
     CLOSED = "closed"
 
 
-# Plain names: reading a member through its class costs more than the comparison.
+# Module constants: access to a member through its class costs more than the comparison.
 READING: Final = ConnectionState.READING
 ANSWERING: Final = ConnectionState.ANSWERING
 STREAMING: Final = ConnectionState.STREAMING

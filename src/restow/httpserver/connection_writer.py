@@ -1,7 +1,7 @@
-"""The outgoing half of a connection: writing, refusing, ending.
+"""The outgoing half of a connection: writes, error responses, closing.
 
-The layers of a connection are Wire (here), Answering (answering.py) and Connection
-(connection.py). Nothing here knows what is being answered.
+A connection has three layers: ConnectionWriter (here), ResponseWriter (response_writer.py) and
+ServerConnection (connection.py). This one does not depend on what is written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from restow.httpserver.response import (
 
 RETRY_AFTER_SECONDS: Final = 1
 HAS_QUEUED_INPUT: Final = "restow_has_queued_input"
-"""For `get_extra_info` of a transport: whether it has received something and not delivered it."""
+"""For `get_extra_info` of a transport: whether it holds received bytes that it has not
+delivered."""
 
 logger = logging.getLogger(__name__)
 
 
 class ConnectionWriter(asyncio.Protocol):
-    """A transport, what is written to it, and how it ends."""
+    """A transport, writes to it, and its closing."""
 
     __slots__ = (
         "_close_when_drained",
@@ -57,7 +58,7 @@ class ConnectionWriter(asyncio.Protocol):
     def __init__(self, shared: ListenerState) -> None:
         self._shared = shared
         self._counters = shared.counters
-        # Whether nothing is half-read, owed, paused or ending: the short way is open.
+        # Whether nothing is partly read, pending, paused or ending: the fast path may be taken.
         self._direct = False
         self._monotonic = shared.clock.monotonic
         self.state = READING
@@ -85,8 +86,8 @@ class ConnectionWriter(asyncio.Protocol):
     def _error(self, status: int, message: str) -> HttpResponse:
         try:
             content_type, body = self._shared.error_body(status, message)
-        except Exception:  # a refusal must go out, in whatever form
-            logger.exception("no body for status %d", status)
+        except Exception:  # an error response must be sent, in any form
+            logger.exception("cannot make the body of a response with status %d", status)
             content_type, body = plain_error_body(status, message)
         lines = [("Content-Type", content_type)]
         if status == 503:
@@ -94,17 +95,17 @@ class ConnectionWriter(asyncio.Protocol):
         return HttpResponse(status, body, header_block(lines))
 
     def _internal_error(self, request: HttpRequest, error: BaseException) -> HttpResponse:
-        logger.error("no answer for %r", request, exc_info=error)
+        logger.error("%r failed", request, exc_info=error)
         return self._error(500, "Internal Server Error")
 
     def _refuse(self, refused: RequestRefused) -> None:
-        """Say why, read no further, and close."""
+        """Send an error response, stop reading, and close."""
         response = self._error(refused.status, refused.message)
         request, given_up = self._reader.half_read, self._shared.given_up
         if request is not None and given_up is not None:
             try:
                 response = given_up(request, response)
-            except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            except Exception as error:  # noqa: BLE001  (the boundary of a request: logged inside)
                 response = self._internal_error(request, error)
         self._respond_and_end(response, request)
 
@@ -117,10 +118,10 @@ class ConnectionWriter(asyncio.Protocol):
         self._end(drop_input=True)
 
     def _end(self, *, drop_input: bool) -> None:
-        """Close after what was written has gone out.
+        """Close after written data was flushed.
 
-        With unread input the system would answer with a reset, which can overtake the answer: so
-        input is read and dropped for a while first.
+        If input is unread the kernel sends a reset, which can overtake the response: so input is
+        read and dropped for a limited time first.
         """
         self.state = ENDING
         self._direct = False
@@ -141,14 +142,15 @@ class ConnectionWriter(asyncio.Protocol):
         self.state = ENDING
         self._direct = False
         self.deadline_seconds = self._monotonic() + self._shared.limits.stall_seconds
-        # TLS gives the last bytes little time once it closes, so a long answer goes out before.
+        # A closing TLS transport has little time to flush, so a long response is flushed before.
         self._close_when_drained = self._writing_paused
         if not self._writing_paused:
             self._transport.close()
 
 
 def connection_line(request: HttpRequest, *, keep: bool) -> bytes:
-    """What an answer says of its connection, with the lines that the request wants in it."""
+    """The Connection header of a response, with the header lines that the request has set for
+    it."""
     if not keep:
         return request.answer_lines + CLOSE_LINE
     return request.answer_lines if request.version_minor else request.answer_lines + KEEP_LINE

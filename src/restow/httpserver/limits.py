@@ -1,7 +1,7 @@
-"""Every limit of the listener, named, in one value.
+"""Limits of the listener.
 
-Limits on what a request means (names, selectors, nesting, time of the work) belong to the chain
-behind the listener and do not live here.
+Limits on the meaning of a request (names, selectors, nesting, time to handle it) belong to the
+request chain behind the listener.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much, how many and how long. Sizes are bytes; what a breach is answered with follows."""
+    """Sizes in bytes, counts and durations in seconds; with the status code when one is
+    exceeded."""
 
     connections_max: int = 10_000
-    """Open connections. When nearly so many are open, a new one takes the place of the oldest that
-    has not shown who it is and is not being answered; without such a one it is told 503 and
-    closed."""
+    """Open connections. Near the limit, a new connection replaces the oldest unauthenticated one
+    that is not being served; if there is none, it gets a 503 and is closed."""
 
     connections_per_address_max: int = 1_000_000
-    """Open connections from one address: 503. Many clients can share one, behind a proxy, so there
-    is no such limit unless it is asked for."""
+    """Open connections from one address: 503. Many clients can share one behind a proxy, so this
+    limit is off by default."""
 
     head_bytes_max: int = MIB
     """Request line and header lines together: 431."""
 
     unauthenticated_head_bytes_max: int = 64 * KIB
-    """The same until a request of the connection was authenticated: 431. A credential fits."""
+    """The same until a request of the connection was authenticated: 431. Enough for a
+    credential."""
 
     headers_max: int = 1_000
     """Header lines, and trailer lines of a chunked body: 431."""
@@ -41,68 +42,68 @@ class Limits:
     """A request body, announced or chunked: 413."""
 
     bodies_bytes_max: int = 256 * MIB
-    """Half-read bodies and heads of all authenticated connections together: 503."""
+    """Partly read bodies and heads of all authenticated connections together: 503."""
 
     unauthenticated_bytes_max: int = 32 * MIB
-    """The same of all connections without an authenticated request so far: 503. What TLS holds of
-    them before it is decrypted counts too: then the connection is cut."""
+    """The same for all unauthenticated connections: 503. Their encrypted bytes that TLS holds count
+    too: over the limit the connection is aborted."""
 
     unauthenticated_address_bytes_max: int = 16 * MIB
-    """Of these, what the connections from one address may hold: enough for some 50 clients that
-    begin with a long body at the same time."""
+    """Share of that for the connections from one address: enough for some 50 clients that start
+    with a long body at the same time."""
 
     chunk_overhead_bytes_max: int = MIB
     """Chunk sizes, extensions and trailers of one chunked body: 400."""
 
     chunks_at_once_max: int = 512
-    """Chunks of one body that are parsed before other connections get their turn; less than a
+    """Chunks of one body that are parsed per iteration of the event loop; less than a
     millisecond."""
 
     pipelined_requests_max: int = 16
-    """Requests of one connection that are answered before other connections get their turn."""
+    """Requests of one connection that are handled per iteration of the event loop."""
 
     pipelined_seconds: float = 0.005
-    """The same, by time: no further request is begun in this iteration of the event loop."""
+    """The same, by time: no further request is started in this iteration."""
 
     unauthenticated_pipelined_requests_max: int = 1
-    """The same for a connection without an authenticated request so far."""
+    """The same for an unauthenticated connection."""
 
     unauthenticated_work_seconds: float = 0.000_25
-    """CPU time in one iteration of the event loop for all unauthenticated connections together: to
-    accept them, for steps of TLS handshakes, for their requests. The rest is queued, so that an
-    authenticated client waits only for this, however many connections there are."""
+    """Unauthenticated work budget: the share of an iteration of the event loop, in CPU seconds,
+    that all unauthenticated connections together get for accepts, steps of TLS handshakes and
+    requests. The rest is queued, so authenticated clients wait no longer than this, however many
+    connections there are."""
 
     streams_seconds: float = 0.002
-    """Time in one iteration of the event loop for all pulled streams (long lists) together; the
-    last piece that was begun is finished."""
+    """Share of an iteration of the event loop for all pulled streams (long lists) together; a piece
+    that was started is finished."""
 
     accepted_at_once_max: int = 1
-    """New connections in one iteration of the event loop: a handshake costs as much as many
+    """Accepted connections per iteration of the event loop: a handshake costs as much as many
     requests."""
 
     handshakes_max: int = 4_000
-    """Unfinished TLS handshakes. One more ends the oldest of the address that has the most, so that
-    clients that do not finish theirs keep no other client out."""
+    """Unfinished TLS handshakes. One more aborts the oldest of the address with the most, so that
+    clients that do not finish theirs cannot lock out others."""
 
     refusals_free: int = 10
-    """Requests of one connection that may be refused one after the other before it is slowed down:
-    by 401, and as long as nobody has shown who it is by 403 and 429 too. A large head counts as
-    several."""
+    """Consecutive rejected requests of one connection before it is throttled: with 401, and while
+    it is unauthenticated with 403 and 429 too. A large head counts as several."""
 
     refusal_seconds: float = 0.1
-    """How long it is not read then, and twice as long after each other refusal."""
+    """How long reading is paused then; doubled after each further rejection."""
 
     refusal_seconds_max: float = 1.0
-    """For a large head several times as long."""
+    """The maximum; several times as long for a large head."""
 
     pipelined_bytes_max: int = 64 * KIB
-    """What a client may send while its stream is open. More ends the connection."""
+    """Bytes that a client may send while its stream is open. More ends the connection."""
 
     answers_pending_max: int = 10_000
-    """Requests whose answer is being waited for: 503."""
+    """Requests whose response is pending: 503."""
 
     handshake_seconds: float = 10.0
-    """From the accepted connection to the end of the TLS handshake. Then the connection is cut."""
+    """From the accept to the end of the TLS handshake. Then the connection is aborted."""
 
     head_seconds: float = 32.0
     """From the first byte of a head (of a connection, for the first request) to its end: 408."""
@@ -111,25 +112,25 @@ class Limits:
     """From the end of the head to the end of the body: 408."""
 
     idle_seconds: float = 90.0
-    """How long a connection is kept without a request."""
+    """How long a connection without a request is kept open."""
 
     answer_seconds: float = 600.0
-    """A backstop for a forgotten answer: 504. The chain has shorter limits of its own."""
+    """Upper limit for a response: 504. The request chain has shorter deadlines."""
 
     stall_seconds: float = 60.0
-    """How long a client may refuse to read what waits for it. Then the connection is cut."""
+    """How long a client may not read what is sent to it. Then the connection is aborted."""
 
     linger_seconds: float = 1.0
-    """How long input is dropped after a refusal, so that the client can read why."""
+    """How long input is dropped after an error response, so that the client can read it."""
 
     linger_bytes_max: int = 16 * MIB
-    """How much is dropped that way."""
+    """How many bytes are dropped that way."""
 
     write_high_water_bytes: int = 256 * KIB
-    """Unsent bytes of one connection from which on its producers are told to wait."""
+    """Unsent bytes of one connection from which on producers must pause."""
 
     write_bytes_max: int = 4 * MIB
-    """Unsent bytes of one stream whose producer does not listen. More ends the connection."""
+    """Unsent bytes of one stream whose producer does not pause. More ends the connection."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -139,13 +140,13 @@ class Limits:
             raise ValueError("write_bytes_max must not be below write_high_water_bytes")
 
     @property
-    def connections_plenty(self) -> int:
-        """Up to so many, nobody has to make room."""
+    def connections_soft_max(self) -> int:
+        """Up to this number, a new connection replaces none."""
         return self.connections_max - self.connections_max // 20
 
     @property
     def shortest_seconds(self) -> float:
-        """The shortest deadline that the listener itself watches."""
+        """The shortest deadline that the listener enforces."""
         return min(
             self.head_seconds,
             self.body_seconds,
@@ -157,7 +158,7 @@ class Limits:
 
 
 class Budget:
-    """Bytes that some connections together may hold."""
+    """Bytes that a group of connections may hold together."""
 
     __slots__ = ("bytes_held", "bytes_max")
 
@@ -176,7 +177,7 @@ class Budget:
 
 
 class AddressShare:
-    """What unauthenticated connections from one address may hold of their budget."""
+    """The share of one address in the byte budget for unauthenticated connections."""
 
     __slots__ = ("_address", "_budgets")
 
@@ -206,7 +207,7 @@ class AddressShare:
 class Budgets:
     """Bytes of unfinished requests that the connections of a listener may hold.
 
-    Unauthenticated connections have a budget of their own, so that they cannot use up that of
+    Unauthenticated connections have a separate budget, so that they cannot use up that of
     authenticated ones, and each address has a share of it.
     """
 
@@ -223,5 +224,5 @@ class Budgets:
 
     @property
     def bytes_held(self) -> int:
-        """Of all connections together."""
+        """By all connections together."""
         return self.authenticated.bytes_held + self.unauthenticated.bytes_held

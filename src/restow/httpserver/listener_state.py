@@ -1,7 +1,7 @@
-"""What all connections of one listener have in common: settings, counters, the set of them all.
+"""State that all connections of a listener share: settings, counters, the set of connections.
 
-Which connections there may be is decided here; all else connections do themselves, and the listener
-watches over them.
+Admission of connections is decided here; everything else is done by the connections themselves,
+whose deadlines the listener checks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from restow.httpserver.response import (
 )
 from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
-ROOM_LOOKS_MAX: Final = 16
-"""Connections that are looked at for one that makes room; those that do not are not asked again
-before the others."""
+DISPLACE_CANDIDATES_MAX: Final = 16
+"""Connections examined for one that can be replaced; those that cannot are moved to the end of the
+queue."""
 
 
 class TrackedConnection(Protocol):
-    """A connection, as the listener and the others see it."""
+    """The interface of a connection that the listener uses."""
 
     @property
     def peer(self) -> Peer: ...
@@ -42,7 +42,7 @@ class TrackedConnection(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is half-read or being answered."""
+        """Whether a request is partly read or being handled."""
 
     def check(self, now_seconds: float) -> None:
         """Enforce the deadlines."""
@@ -57,37 +57,37 @@ class TrackedConnection(Protocol):
 
 
 def _now(about: str) -> int:
-    """A number that rises and falls."""
+    """A gauge."""
     return field(default=0, metadata={"about": about, "grows": False})
 
 
 def _growing(about: str) -> int:
-    """A number that only grows."""
+    """A counter."""
     return field(default=0, metadata={"about": about, "grows": True})
 
 
 @dataclass(slots=True)
 class Counters:
-    """What the listener counts, for metrics. The metadata of a field has its HELP text, and
-    whether it only grows."""
+    """Counters for metrics. The metadata of a field has its HELP text, and whether it is a
+    counter."""
 
     connections_open: int = _now("Open connections.")
     connections_total: int = _growing("Accepted connections.")
     connections_refused: int = _growing("Connections refused with 503 because there were too many.")
-    connections_displaced: int = _growing("Idle connections closed to make room for new ones.")
+    connections_displaced: int = _growing(
+        "Unauthenticated connections closed in favor of new ones near the limit."
+    )
     handshakes_open: int = _now("Unfinished TLS handshakes.")
     handshakes_displaced: int = _growing(
-        "Unfinished TLS handshakes ended because there were too many."
+        "Unfinished TLS handshakes aborted because there were too many."
     )
-    handshakes_timed_out: int = _growing("TLS handshakes ended because they took too long.")
+    handshakes_timed_out: int = _growing("TLS handshakes aborted because they took too long.")
     requests_total: int = _growing("Received requests.")
     requests_refused: int = _growing(
         "Requests answered by the listener itself with an error that ends the connection."
     )
-    requests_slowed: int = _growing(
-        "Requests whose connection was made to wait after rejected requests."
-    )
-    answers_pending: int = _now("Requests that were not answered yet.")
+    requests_slowed: int = _growing("Rejected requests after which their connection was throttled.")
+    answers_pending: int = _now("Requests whose response is pending.")
     streams_open: int = _now("Open streams, such as watches.")
     tunnels_open: int = _now("Open tunnels of upgraded connections.")
     received_bytes: int = _growing("Bytes received from clients.")
@@ -95,29 +95,29 @@ class Counters:
 
 
 class UnfinishedHandshakes:
-    """TLS handshakes that have not ended yet, by the address of the client.
+    """TLS handshakes in progress, by the address of the client.
 
-    There is a limit on them. One more ends the oldest of the address that has the most, so clients
-    that do not finish keep no other client out, and least one from another address.
+    Their number is limited. One more aborts the oldest of the address with the most, so clients
+    that do not finish theirs cannot lock out others, least of all clients from another address.
     """
 
     __slots__ = ("_by_address", "_count_max", "_counters")
 
     def __init__(self, count_max: int, counters: Counters) -> None:
         self._by_address: Final[dict[str, dict[Callable[[], None], None]]] = {}
-        """For each address what ends its handshakes, the oldest first."""
+        """For each address the functions that abort its handshakes, the oldest first."""
         self._count_max: Final = count_max
         self._counters: Final = counters
 
     def add(self, address: str, end: Callable[[], None]) -> None:
-        """A handshake has begun, which `end` would end."""
+        """Add a handshake that has started, and can be aborted with `end`."""
         if self._counters.handshakes_open >= self._count_max:
             self._displace()
         self._by_address.setdefault(address, {})[end] = None
         self._counters.handshakes_open += 1
 
     def remove(self, address: str, end: Callable[[], None]) -> None:
-        """A handshake is over, if it was not displaced before."""
+        """Remove a handshake that has ended, if it was not displaced before."""
         of_address = self._by_address.get(address, {})
         if end not in of_address:
             return
@@ -136,7 +136,7 @@ class UnfinishedHandshakes:
 
 @dataclass(slots=True, kw_only=True)
 class ListenerState:
-    """One per listener, known to each of its connections."""
+    """One per listener, shared by its connections."""
 
     app: App
     gate: Gate | None
@@ -150,20 +150,19 @@ class ListenerState:
     suspended_writes: dict[Suspended[Answer], None] = field(default_factory=dict)
     """Writes that wait for one future, and have no task."""
     quick_head: bytes = b""
-    """Status, date and headers of quick answers; empty while there are none."""
+    """Status line, Date and header lines of quick responses; empty while there are none."""
     date_line: bytes = b""
     stopping: bool = False
-    """Each answer of a connection is its last."""
+    """Whether each response of a connection is its last."""
     refusing: bool = False
-    """New connections are sent away."""
+    """Whether new connections are rejected."""
     lines: RequestLineCache = field(default_factory=RequestLineCache)
     counters: Counters = field(default_factory=Counters)
     connections: set[TrackedConnection] = field(default_factory=set)
     unauthenticated: dict[TrackedConnection, None] = field(default_factory=dict)
-    """Connections that may have no authenticated request so far, in the order in which they make
-    room."""
+    """Connections that may be unauthenticated, in the order in which they are replaced."""
     addresses: dict[str, int] = field(default_factory=dict)
-    """How many connections each address has."""
+    """The number of connections per address."""
 
     unauthenticated_work: UnauthenticatedBudget = field(init=False)
     """Work for unauthenticated connections."""
@@ -187,7 +186,7 @@ class ListenerState:
         )
 
     def add(self, connection: TrackedConnection) -> bool:
-        """Take in a connection; whether there is room for it."""
+        """Add a connection; return whether the limits admit it."""
         address = connection.peer.address
         self.connections.add(connection)
         self.addresses[address] = self.addresses.get(address, 0) + 1
@@ -195,7 +194,7 @@ class ListenerState:
         if self.refusing or self.addresses[address] > limits.connections_per_address_max:
             return False
         count = len(self.connections)
-        if count > limits.connections_plenty and self._make_room():
+        if count > limits.connections_soft_max and self._displace_unauthenticated():
             count -= 1
         if count > limits.connections_max:
             return False
@@ -203,7 +202,7 @@ class ListenerState:
         return True
 
     def remove(self, connection: TrackedConnection) -> None:
-        """A connection is over."""
+        """Remove a connection that has ended."""
         self.connections.discard(connection)
         self.unauthenticated.pop(connection, None)
         address = connection.peer.address
@@ -213,15 +212,16 @@ class ListenerState:
         else:
             del self.addresses[address]
 
-    def _make_room(self) -> bool:
-        """Cut the oldest connection that nobody would miss; whether there was one."""
-        for _ in range(min(ROOM_LOOKS_MAX, len(self.unauthenticated))):
+    def _displace_unauthenticated(self) -> bool:
+        """Abort the oldest unauthenticated connection that is not being served; whether there was
+        one."""
+        for _ in range(min(DISPLACE_CANDIDATES_MAX, len(self.unauthenticated))):
             oldest = next(iter(self.unauthenticated))
             del self.unauthenticated[oldest]
             if oldest.peer.is_known:
                 continue
             if oldest.state is ANSWERING or oldest.state is STREAMING:
-                self.unauthenticated[oldest] = None  # it is being served: the others first
+                self.unauthenticated[oldest] = None  # it is being served: try the others first
                 continue
             self.connections.discard(oldest)
             self.counters.connections_displaced += 1
@@ -230,12 +230,13 @@ class ListenerState:
         return False
 
     def set_date(self, date: str) -> None:
-        """Begin to use another date in all answers."""
+        """Set the Date header of all responses."""
         self.date_line = f"Date: {date}\r\n".encode()
         if self.quick is not None:
             self.quick_head = STATUS_LINES[200] + self.date_line + self.quick.headers
 
     def begin_stop(self) -> None:
-        """From now on each answer of a connection is its last; quick ones are not."""
+        """Make the next response of each connection its last; disable quick responses, which are
+        not."""
         self.stopping = True
         self.quick, self.quick_head = None, b""

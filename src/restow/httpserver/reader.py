@@ -1,10 +1,10 @@
-"""Bytes in, whole requests out: where one message ends and the next begins.
+"""Parses bytes into whole requests, and finds the boundaries between them.
 
-Nothing here knows a transport or a clock, so the same bytes cut in any way give the same requests.
-The parser is fed exactly one message at a time: a head that is complete, then the chunks of its
-body, some at a time. So nothing behind a message is parsed before it was answered. A body that is
-not whole when its head is read is not looked at before `next_request` is called again: until then
-its sender can be refused.
+It uses no transport and no clock, so the same bytes yield the same requests, however they are
+split. The parser is fed exactly one message at a time: a complete head, then the chunks of its
+body, a few at a time. So nothing after a message is parsed before its response. If the body is
+incomplete when its head is parsed, it is not read before `next_request` is called again: until then
+the request can be rejected.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from restow.httpserver.request_head import (
 
 _END: Final = b"\r\n\r\n"
 LINES_KEPT_MAX: Final = 4_096
-# Longer ones are rare, and will not come again.
+# Longer request lines are rare, and unlikely to be repeated.
 LINE_BYTES_KEPT_MAX: Final = 512
-# A kept block of header lines is as large as a client likes, and clients are many.
+# The size of a cached block of header lines is chosen by clients, of which there are many.
 BLOCK_BYTES_KEPT_MAX: Final = 16 * 1024
-# A line has a method and a version beside its target.
+# A request line has a method and a version beside its target.
 _LINE_EXTRA_BYTES: Final = 64
 
 
 class ReaderPhase(Enum):
-    """What the reader waits for."""
+    """What the reader waits for, in the wording of error messages."""
 
     IDLE = "a request"
     HEAD = "the rest of a head"
     BODY = "the rest of a body"
 
 
-# Plain names: reading a member through its class costs more than the comparison.
+# Module constants: access to a member through its class costs more than the comparison.
 IDLE: Final = ReaderPhase.IDLE
 HEAD: Final = ReaderPhase.HEAD
 BODY: Final = ReaderPhase.BODY
 
 
 class RequestLineCache:
-    """Request lines seen before, as bytes: all connections of a listener share them.
+    """Request lines seen before, by their bytes; shared by all connections of a listener.
 
-    `keeps` says of which lines it is of use to be known; without it, of all.
+    `keeps` selects the lines that are worth caching; without it, all are.
     """
 
     __slots__ = ("_keeps", "known")
@@ -68,7 +68,7 @@ class RequestLineCache:
         self.known: dict[bytes, RequestLine] = {}
 
     def note(self, raw: bytes, line: RequestLine) -> None:
-        """Remember a line, of whatever connection. It must have been found to be good."""
+        """Cache a line of any connection. It must have been accepted by the parser."""
         if self._keeps is not None and not self._keeps(line):
             return
         if len(raw) <= LINE_BYTES_KEPT_MAX and raw not in self.known:
@@ -111,22 +111,22 @@ class RequestReader:
         self._limits = limits
         self._lines = RequestLineCache() if lines is None else lines
         self._budgets = budgets
-        # Where what is held is counted: it stays there until it is given back.
+        # The budget that the held bytes were charged to, until they are returned.
         self._holder: Budget | AddressShare = budgets.authenticated
         self._peer = peer
         self._data = b""
         self._position = 0
-        # Where the head at the beginning of the data ends, if that is known.
+        # The end of the head at the beginning of the data, if it is known.
         self._head_end = 0
-        # The head so far, while it is not complete.
+        # The incomplete head so far.
         self._partial = bytearray()
         self._line_checked = False
         # The latest header lines: clients repeat them, and equal bytes need no second parse.
         self.block: HeaderBlock | None = None
-        # Of the last head that was parsed.
+        # Size of the last head that was parsed.
         self.head_bytes = 0
         self._other: HeaderBlock | None = None
-        # The request whose body is not complete.
+        # The request whose body is incomplete.
         self._request: HttpRequest | None = None
         self._length = 0
         self._body = bytearray()
@@ -134,42 +134,42 @@ class RequestReader:
         self._chunks_bytes = 0
         self._scanner = ChunkScanner()
         self._held_bytes = 0
-        # An empty line came, and no request behind it yet.
+        # Whether an empty line was skipped, and no request has followed yet.
         self._skipped = False
         self.phase = IDLE
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes taken in that belong to no request yet."""
+        """Received bytes that belong to no request yet."""
         return len(self._data) - self._position + len(self._partial)
 
     @property
     def has_unread_body(self) -> bool:
-        """Whether bytes of a half-read body are there that `next_request` would read."""
+        """Whether bytes of an incomplete body are there that `next_request` would read."""
         return self._request is not None and self._position < len(self._data)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no byte of a request is held: the next one begins with the next data."""
+        """Whether no byte of a request is held: the next one starts with the next data."""
         if self._data or self._partial or self._skipped:
             return False
         return self._request is None
 
     @property
     def half_read(self) -> HttpRequest | None:
-        """A request whose body is still to come."""
+        """The request whose body is incomplete."""
         return self._request
 
     @property
     def expects_continue(self) -> bool:
-        """Whether the sender of a half-read request waits for a word before it sends the body."""
+        """Whether the client waits for `100 Continue` before it sends the body."""
         block = self.block
         if self._request is None or block is None or not block.expects_continue:
             return False
         return not self._body and self._chunks_bytes == 0 and not self.has_unread_body
 
     def feed(self, data: bytes) -> None:
-        """Take in what came. Call `next_request` afterwards, until it has nothing more."""
+        """Add received bytes. Then call `next_request` until it returns None."""
         if self._partial:
             self._extend_partial(data)
         elif self._position < len(self._data):
@@ -180,10 +180,10 @@ class RequestReader:
             self._position = 0
 
     def whole_request(self, data: bytes, now_seconds: float) -> HttpRequest | None:
-        """The short way: data that is one request with the same header lines as the one before.
+        """Fast path: data that is one request with the same header lines as the one before.
 
-        Only for a reader that waits for a request and holds nothing. None says nothing about the
-        data but that it must be read the general way.
+        Only for a reader that waits for a request and holds nothing. None means that the data must
+        be read with `feed`.
         """
         block = self.block
         if block is None or not block.is_plain or not data.endswith(block.raw):
@@ -204,10 +204,10 @@ class RequestReader:
         return HttpRequest(name, path, query, block.headers, b"", self._peer, now_seconds)
 
     def next_request(self, now_seconds: float) -> HttpRequest | None:
-        """The next whole request, or None if more bytes are needed; raises Refused.
+        """The next whole request, or None if more bytes are needed; raises RequestRefused.
 
-        None also when a head is read and its body is not whole, and when much of a body was read:
-        with `has_unread_body`, call it again, after others have been served.
+        Also None when a head was read and its body is incomplete, and when much of a body was read:
+        if `has_unread_body`, call it again after other connections were served.
         """
         if self._request is not None:
             return self._read_body()
@@ -221,7 +221,7 @@ class RequestReader:
             return self._no_line(now_seconds)
         self._skipped = False
         begin = line.end()
-        # Of what came in pieces the end is known; it is the first head of its data.
+        # For data that arrived in pieces the end is known; its head is the first in the data.
         head_end, self._head_end = self._head_end, 0
         method, target, minor = line.groups()
         block, end, length = self._known_block(data, begin, minor)
@@ -261,17 +261,18 @@ class RequestReader:
         return self._begin_body(request, length)
 
     def _forget_block(self) -> None:
-        """Keep no header lines that are not compared with the next."""
+        """Drop header lines that cannot be compared with those of the next request."""
         if self.block is not None and not self.block.minor:
             self.block = None
 
     def _known_block(
         self, data: bytes, begin: int, minor: bytes
     ) -> tuple[HeaderBlock | None, int, int]:
-        """Kept header lines that the data repeats, where they end there, and the body's length.
+        """Cached header lines that the data repeats, the position of their end, and the length of
+        the body.
 
-        Kept lines end with the only mark of an end in them, so equal bytes end equally. The two
-        latest are kept: who reads and writes in turn has two kinds of lines.
+        Cached lines end with the only end marker in them, so equal bytes have the same end. The two
+        latest are cached: a client that alternates between reads and writes sends two kinds.
         """
         for block in (self.block, self._other):
             if block is None or minor != block.minor or not data.startswith(block.before, begin):
@@ -288,13 +289,13 @@ class RequestReader:
         return None, 0, 0
 
     def take_rest(self) -> bytes:
-        """What came behind the last request: it belongs to no other, since HTTP is over."""
+        """The bytes after the last request, when the connection leaves HTTP."""
         rest = self._data[self._position :] + bytes(self._partial)
         self.close()
         return rest
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Return the budget of the held bytes."""
         self._give_back()
         self._body = bytearray()
         self._chunks = None
@@ -304,7 +305,7 @@ class RequestReader:
 
     def _drop_data(self) -> None:
         self._head_end = 0
-        # The latest read can be large, and an idle connection should hold nothing.
+        # The latest read can be large, and an idle connection should hold no memory.
         self._data = b""
         self._position = 0
 
@@ -329,13 +330,13 @@ class RequestReader:
         self._other, self.block = self.block, block
         self._chunks = None
         if block.length == CHUNKED:
-            # Its body goes through the same parser, so the next head needs a new one.
+            # The body goes through the same parser, so the next head needs a new one.
             self._chunks = parser
             block.minor = b""
         return block
 
     def _no_line(self, now_seconds: float) -> HttpRequest | None:
-        # One empty line in front of a request is tolerated, as the standard asks.
+        # One empty line before a request is tolerated, as RFC 9112 recommends.
         if self._data.startswith(b"\r\n", self._position):
             self._skip_line()
             self._position += 2
@@ -344,7 +345,7 @@ class RequestReader:
         return None
 
     def _skip_line(self) -> None:
-        """Let an empty line pass, unless one did before; however the two were cut."""
+        """Skip an empty line, unless the previous one was skipped too, however they were split."""
         if self._skipped:
             raise RequestRefused(400, "malformed request line")
         self._skipped = True
@@ -357,12 +358,12 @@ class RequestReader:
         self._extend_partial(rest)
 
     def _extend_partial(self, data: bytes) -> None:
-        """Add to an incomplete head; when it is complete, it is the data to read next."""
+        """Add to an incomplete head; once it is complete, it becomes the data to read next."""
         partial = self._partial
         overlap = max(len(partial) - 3, 0)
         self._hold(len(data))
-        # What has no line end in it ends no head and is no lone one either. To look for one byte
-        # is quick, and for four is not: of a long value nothing else should be asked.
+        # Bytes without a line end neither end a head nor contain a lone one. A search for one byte
+        # is fast and for four is not, so a long value is searched for the one byte only.
         has_newline = b"\n" in data
         lone = data.count(b"\n") - data.count(b"\r\n") if has_newline else 0
         if has_newline and data.startswith(b"\n") and partial.endswith(b"\r"):
@@ -421,7 +422,7 @@ class RequestReader:
 
     def _begin_body(self, request: HttpRequest, length: int) -> HttpRequest | None:
         if length > self._limits.body_bytes_max:
-            self._request = request  # who refuses it should know who has sent it
+            self._request = request  # a rejection needs its sender
             raise too_large(self._limits.body_bytes_max)
         begin = self._position
         end = begin + length
@@ -455,7 +456,7 @@ class RequestReader:
         return self._end_body(self._body)
 
     def _read_chunks(self, parser: HeadParser) -> HttpRequest | None:
-        """Feed some chunks, and nothing behind the body."""
+        """Feed some chunks, and nothing after the body."""
         begin = self._position
         if begin == len(self._data):
             return None
@@ -464,13 +465,13 @@ class RequestReader:
         end = scanner.scan(self._data, begin, chunks_max=self._limits.chunks_at_once_max)
         parser.feed(self._data[begin:end])
         if collector.complete != scanner.complete:
-            raise RequestRefused(400, "the message has no clear end")
+            raise RequestRefused(400, "the end of the message is ambiguous")
         self._position = end
         self._chunks_bytes += end - begin
         self._hold(len(collector.body) - body_bytes)
         overhead_bytes = self._chunks_bytes - len(collector.body)
         if overhead_bytes > self._limits.chunk_overhead_bytes_max:
-            raise RequestRefused(400, "the chunks of the body have too little in them")
+            raise RequestRefused(400, "the chunks of the body are too small")
         if collector.complete:
             return self._end_body(collector.body)
         if not self.has_unread_body:

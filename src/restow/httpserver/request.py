@@ -1,7 +1,7 @@
-"""What the listener hands to the application: a request, its headers, and who is at the other end.
+"""The application's view of a request: request line, headers, and the peer.
 
-Nothing is parsed beyond need: path and query are as they came, the body is bytes. No routing and
-no authentication here.
+Nothing is parsed beyond need: path and query are undecoded, the body is bytes. No routing and no
+authentication here.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 class Headers:
     """The header lines of a request. Names are lower case; Content-Length is left out.
 
-    Requests of one connection whose header lines are equal byte for byte (but for the length of
-    the body) share one object, so it is never changed. `memo` is the application's: what it
-    derived from these lines (who the user is, which media types are accepted) can be kept there.
-    `audit_memo` is the same for what is written down of such requests.
+    Requests of one connection whose header lines are equal byte for byte (except for the length of
+    the body) share one object, so it is immutable. `memo` belongs to the application, which can
+    store there what it derived from these lines (the user, the accepted media types). `audit_memo`
+    is the same for audit events of such requests.
     """
 
     __slots__ = ("_first", "_lines", "_repeated", "audit_memo", "memo")
@@ -43,14 +43,14 @@ class Headers:
         return self._first.get(name)
 
     def get_all(self, name: str) -> list[str]:
-        """All values of a header, in the order they came."""
+        """All values of a header, in order."""
         if not self._repeated:
             value = self._first.get(name)
             return [] if value is None else [value]
         return [value for key, value in self._lines if key == name]
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """All lines, in the order they came."""
+        """All lines, in order."""
         return iter(self._lines)
 
     def __contains__(self, name: str) -> bool:
@@ -72,7 +72,7 @@ class PeerCertificate:
 
     @classmethod
     def of(cls, ssl_object: ssl.SSLObject | ssl.SSLSocket) -> PeerCertificate | None:
-        """Read it from a finished handshake; None if the client showed none."""
+        """Read it from a finished handshake; None if the client sent none."""
         shown = ssl_object.getpeercert()
         der = ssl_object.getpeercert(binary_form=True)
         if not shown or der is None:
@@ -94,11 +94,11 @@ class PeerCertificate:
 
 
 class Peer:
-    """The other end of one connection: the same object for all its requests.
+    """The remote end of one connection: the same object for all its requests.
 
-    `memo` is the application's, like that of Headers; it lives as long as the connection. So is
-    `is_known`: whether a request of the connection has shown who its sender is. When connections
-    are scarce, the others go first.
+    The application sets `memo`, like that of Headers, which lives as long as the connection; and
+    `is_known`: whether a request of the connection was authenticated. Near the limit on
+    connections, unauthenticated ones are closed first.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Peer:
 
     @property
     def certificate(self) -> PeerCertificate | None:
-        """The client's certificate, read at the first question only."""
+        """The client's certificate, parsed on first use."""
         if self._ssl_object is not None:
             self._certificate = PeerCertificate.of(self._ssl_object)
             self._ssl_object = None
@@ -135,7 +135,7 @@ class Peer:
 class RequestLine:
     """Method, path and query of requests. All requests with equal lines share one object.
 
-    `memo` is the application's, like that of Headers: what it found these lines to mean.
+    `memo` belongs to the application, like that of Headers: how it has parsed the line.
     """
 
     __slots__ = ("memo", "method", "path", "query")
@@ -150,11 +150,11 @@ class RequestLine:
 class HttpRequest:
     """One request. Path and query are percent-encoded as received, without the question mark.
 
-    `answer_by_seconds` is the application's to set, in the time of `received_seconds`: an answer
-    that has not come by then is replaced by a 504. So is `answer_lines`: finished header lines of
-    whatever answer goes out, even one that is not the application's. And `memo`: what the
-    application decided about the request when its head was complete and its body was not; and
-    `is_shielded`: the request runs to its end even if the client disconnects, as a write does.
+    Set by the application: `answer_by_seconds`, the deadline of the response on the clock of
+    `received_seconds`, after which a 504 is sent; `answer_lines`, encoded header lines of any
+    response, even one of the listener; `memo`, decisions made when the head was complete and the
+    body was not; and `is_shielded`: the request runs to its end even if the client disconnects, as
+    a write does.
     """
 
     __slots__ = (
@@ -173,7 +173,7 @@ class HttpRequest:
         "version_minor",
     )
 
-    # Made once per request, by position: that is faster.
+    # Once per request, with positional arguments, which are faster.
     def __init__(  # noqa: PLR0917
         self,
         method: str,
@@ -201,5 +201,5 @@ class HttpRequest:
         self.keep_alive = keep_alive
 
     def __repr__(self) -> str:
-        # Neither query nor headers: they can hold credentials.
+        # Neither query nor headers: they can contain credentials.
         return f"<Request {self.method} {self.path}>"

@@ -1,8 +1,8 @@
-"""The head of a request: one strict request line, and header lines that llhttp has accepted.
+"""The head of a request: a strict request line, and header lines that llhttp has accepted.
 
-The line is matched here, by one small expression that takes less than the standard allows, so
-both ways through the reader see the same line. Header lines are httptools' work; what it lets
-through and we do not want is refused here. Bodies are not handled here.
+The line is matched here, by an expression that accepts less than the standard, so that both paths
+through the reader see the same line. Header lines are parsed by httptools; what it accepts and this
+server does not is rejected here. Bodies are not handled here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CHUNKED: Final = -1
 METHODS: Final = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 }
-# Real methods that no path here offers.
+# Valid methods that no path supports.
 METHODS_REFUSED: Final = frozenset({b"CONNECT", b"TRACE"})
 
-# A method, a path with perhaps a query, a version. No fragment, no absolute form, one space each.
+# A method, a path with an optional query, a version. No fragment, no absolute form, single spaces.
 REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,24}) (/[!\"$-~]*) HTTP/1\.([01])\r\n")
-# What an unfinished request line may look like so far.
+# The prefix of a valid request line.
 LINE_BEGIN: Final = re.compile(rb"[A-Z]{1,24}(?: |\Z)")
 _LINE_SHAPE = re.compile(rb"([A-Z]{1,24}) (\S+) (HTTP/\d+\.\d+)")
 _HOST = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*")
@@ -34,7 +34,7 @@ LENGTH_DIGITS_MAX: Final = 18
 LENGTH_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 _LENGTH_LINE = re.compile(rb"(?:\A|\r\n)content-length:[ \t]*([0-9]{1,18})\r\n", re.IGNORECASE)
 
-# Names that nearly every request has, so that they are made once.
+# Common header names, interned.
 _NAMES = {
     name.encode(): name.lower()
     for name in (
@@ -46,7 +46,8 @@ _NAMES = {
 
 
 class RequestRefused(Exception):
-    """A request that is not passed on. The answer is sent and the connection closed."""
+    """A request that is not passed to the application. The response is sent and the connection
+    closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -55,7 +56,7 @@ class RequestRefused(Exception):
 
 
 class HeaderBlock:
-    """Header lines and what they say about the message they belong to."""
+    """Header lines, and the framing of the message that they define."""
 
     __slots__ = (
         "after",
@@ -76,24 +77,24 @@ class HeaderBlock:
         self.raw = raw
         self.raw_bytes = len(raw)
         self.headers = headers
-        # As it stands in the request line; emptied where the lines must be parsed again.
+        # As in the request line; empty if the lines must be parsed for each request.
         self.minor = minor
         version_minor = int(minor)
         self.version_minor = version_minor
         self.length = _length_of(headers, collector.lengths, version_minor=version_minor)
-        # Around the digits of the length: writes repeat their lines too, but for these.
+        # Before and after the digits of Content-Length: writes repeat all lines except for these.
         self.before, self.after = raw, b""
         if self.length > 0 and (digits := _LENGTH_LINE.search(raw)) is not None:
             self.before, self.after = raw[: digits.start(1)], raw[digits.end(1) :]
         self.keep_alive = _keeps_alive(headers, version_minor=version_minor)
         self.expects_continue = _expects_continue(headers) and version_minor == 1
-        # No body and nothing out of the ordinary: what most requests are.
+        # No body and nothing special: most requests.
         self.is_plain = self.length == 0 and self.keep_alive and version_minor == 1
         _check_host(headers, version_minor=version_minor)
 
 
 class HeaderCollector:
-    """What httptools calls back while it parses one message. Knows limits, no connection."""
+    """The callbacks that httptools calls while it parses one message. Enforces limits."""
 
     __slots__ = (
         "_headers_max",
@@ -112,7 +113,7 @@ class HeaderCollector:
         self._trailers = 0
         self.body_bytes_max = limits.body_bytes_max
         self.lines: list[tuple[str, str]] = []
-        # Content-Length is the listener's alone: the body says how long it is.
+        # Content-Length is used by the listener only: the body has a length.
         self.lengths: list[str] = []
         self.body = bytearray()
         self.in_body = False
@@ -121,7 +122,7 @@ class HeaderCollector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_body:
-            # Trailers: nothing here reads them, and they must not overwrite a header.
+            # Trailers are not used, and must not overwrite a header.
             self._trailers += 1
             if self._trailers > self._headers_max:
                 self._refuse(RequestRefused(431, f"more than {self._headers_max} trailer lines"))
@@ -130,7 +131,7 @@ class HeaderCollector:
         if len(lines) >= self._headers_max:
             self._refuse(RequestRefused(431, f"more than {self._headers_max} header lines"))
         key = _NAMES.get(name) or name.decode().lower()
-        # llhttp leaves the space behind a value.
+        # llhttp does not strip the space after a value.
         text = value.decode("latin-1").rstrip(" \t")
         if key == "content-length":
             self.lengths.append(text)
@@ -150,11 +151,11 @@ class HeaderCollector:
 
     def _refuse(self, refused: RequestRefused) -> None:
         self.refused = refused
-        raise refused  # stops the parser, which hides it
+        raise refused  # stops the parser, which replaces the exception
 
 
 class HeadParser:
-    """httptools on one message: the whole head at once, then the chunks of its body."""
+    """httptools for one message: the whole head at once, then the chunks of its body."""
 
     __slots__ = ("_parser", "collector")
 
@@ -168,14 +169,14 @@ class HeadParser:
         collector = self.collector
         block = HeaderBlock(raw, collector, minor=minor)
         if upgrade and block.length != 0:
-            # llhttp takes no body here, others may: exactly what request smuggling needs.
-            raise RequestRefused(400, "an upgrade cannot have a body")
+            # llhttp reads no body here, but proxies may: this would permit request smuggling.
+            raise RequestRefused(400, "an upgrade request must not have a body")
         if not collector.in_body or collector.complete != (block.length == 0):
-            raise RequestRefused(400, "the message has no clear end")
+            raise RequestRefused(400, "the end of the message is ambiguous")
         return block
 
     def feed(self, data: bytes) -> bool:
-        """Parse on; whether an upgrade was asked for, which nobody here grants."""
+        """Continue to parse; whether an upgrade was requested, which is not supported here."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -192,7 +193,7 @@ def too_large(body_bytes_max: int) -> RequestRefused:
 
 
 def refuse_line(line: bytes) -> RequestRefused:
-    """Why a request line was not accepted."""
+    """The error for a request line that was not accepted."""
     shape = _LINE_SHAPE.fullmatch(line)
     if shape is None:
         return RequestRefused(400, "malformed request line")
@@ -200,34 +201,34 @@ def refuse_line(line: bytes) -> RequestRefused:
     if version not in {b"HTTP/1.0", b"HTTP/1.1"}:
         if version.startswith(b"HTTP/0"):
             return RequestRefused(400, "malformed request line")
-        return RequestRefused(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        return RequestRefused(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     if method not in METHODS:
         return refuse_method(method)
     if not target.startswith(b"/"):
         return RequestRefused(400, "the request target must be a path")
-    return RequestRefused(400, "the request target has characters that a path cannot have")
+    return RequestRefused(400, "the request target contains invalid characters")
 
 
 def refuse_method(method: bytes) -> RequestRefused:
     name = method.decode("ascii", "replace")
     if method in METHODS_REFUSED:
         return RequestRefused(405, f"method {name} is not allowed")
-    return RequestRefused(501, f"method {name} is not known")
+    return RequestRefused(501, f"method {name} is not supported")
 
 
 def _length_of(headers: Headers, lengths: list[str], *, version_minor: int) -> int:
     coding = headers.get("transfer-encoding")
     if coding is not None:
         if lengths or version_minor == 0:
-            raise RequestRefused(400, "the length of the body is not clear")
+            raise RequestRefused(400, "the length of the body is ambiguous")
         if len(headers.get_all("transfer-encoding")) > 1 or coding.lower() != "chunked":
-            raise RequestRefused(501, "the only transfer coding known here is chunked")
+            raise RequestRefused(501, "the only supported transfer coding is chunked")
         return CHUNKED
     if not lengths:
         return 0
     length = lengths[0]
     if len(lengths) > 1 or not (length.isascii() and length.isdigit()):
-        raise RequestRefused(400, "the length of the body is not clear")
+        raise RequestRefused(400, "the length of the body is ambiguous")
     if len(length) > LENGTH_DIGITS_MAX:
         raise RequestRefused(413, "Request entity too large")
     return int(length)
@@ -251,13 +252,13 @@ def _expects_continue(headers: Headers) -> bool:
     if expected is None:
         return False
     if expected.lower() != "100-continue":
-        raise RequestRefused(417, "the only expectation known here is 100-continue")
+        raise RequestRefused(417, "the only supported expectation is 100-continue")
     return True
 
 
 def _check_host(headers: Headers, *, version_minor: int) -> None:
     hosts = headers.get_all("host")
     if len(hosts) > 1 or (not hosts and version_minor == 1):
-        raise RequestRefused(400, "a request has exactly one Host header")
+        raise RequestRefused(400, "a request must have exactly one Host header")
     if hosts and _HOST.fullmatch(hosts[0]) is None:
         raise RequestRefused(400, "malformed Host header")

@@ -1,8 +1,7 @@
-"""What the application hands back, and how it becomes bytes.
+"""Results of the application, and the encoding of responses.
 
-An answer is a response, a stream (stream.py) or a tunnel (tunnel.py); the application returns one,
-or something that a task awaits for it. What a body means, and which headers it needs, is the
-application's.
+A result is a response, a stream (stream.py) or a tunnel (tunnel.py), or an awaitable of one, for
+which a task is started. Bodies and their headers are up to the application.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 CLOSE_LINE: Final = b"Connection: close\r\n"
 KEEP_LINE: Final = b"Connection: keep-alive\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-# These have no body and say nothing about its length.
+# Responses without a body and without Content-Length.
 BODILESS: Final = frozenset({204, 304})
 # Lines for lengths seen before; sizes of objects repeat.
 LENGTHS_KEPT_MAX: Final = 4_096
@@ -43,19 +42,20 @@ STATUS_LINES: Final = {status: _status_line(status) for status in range(200, 600
 
 
 def header_block(lines: Iterable[tuple[str, str]]) -> bytes:
-    """Header lines as bytes. ValueError for what could end a line early or cannot be sent."""
+    """Encoded header lines. ValueError for characters that could end a line or cannot be
+    encoded."""
     made = []
     for name, value in lines:
         if _NAME.fullmatch(name) is None:
-            raise ValueError(f"not the name of a header: {name!r}")
+            raise ValueError(f"not a valid header name: {name!r}")
         if _VALUE_FORBIDDEN.search(value) is not None:
-            raise ValueError(f"header {name} cannot carry the value {value!r}")
+            raise ValueError(f"header {name} has the invalid value {value!r}")
         made.append(f"{name}: {value}\r\n")
     return "".join(made).encode("latin-1")
 
 
 class HttpResponse:
-    """A whole answer. `headers` is a finished block of lines, from `header_block`.
+    """A whole response. `headers` is an encoded block of lines, from `header_block`.
 
     The listener adds the status line, Date, Content-Length and Connection, and nothing else.
     """
@@ -86,20 +86,21 @@ def close_unused(answer: Answer) -> None:
 Answer: TypeAlias = "HttpResponse | PushStream | PullStream | Tunnel"
 AppResult: TypeAlias = "Answer | Awaitable[Answer]"
 App: TypeAlias = "Callable[[HttpRequest], AppResult]"
-# Asked when a head is complete and its body is not: an answer here spares reading the body.
+# Called when a head is complete and its body is not: if it returns a response, the body is not
+# read.
 Gate: TypeAlias = "Callable[[HttpRequest], HttpResponse | None]"
 GivenUp: TypeAlias = "Callable[[HttpRequest, HttpResponse], HttpResponse]"
-"""Told of a request that is read no further, and of the answer that it would get; the answer that
-it gets."""
+"""Called for a request whose body is not read further, with the error response; returns the
+response to send."""
 
 
 class Quick(NamedTuple):
-    """The application's shortest way: asked first, if the whole head of a request is known.
+    """The application's fast path: called first, if the whole head of a request is cached.
 
-    `answer_of` (the line, the headers, when it was received) gives the answer's own header lines
-    and the body of an answer with status 200 and these headers; None, or any error, and the request
-    goes the usual way. Of a line for which `may_answer` is False nothing is remembered, as it never
-    goes this way; without it, all lines may.
+    `answer_of` (the line, the headers, the time of receipt) returns the additional header lines and
+    the body of a response with status 200 and these headers. If it returns None or raises an error,
+    the request takes the normal path. Lines for which `may_answer` is False never take the fast
+    path, and are not cached; without it, all lines may.
     """
 
     answer_of: Callable[[RequestLine, Headers, float], tuple[bytes, bytes] | None]
@@ -107,19 +108,19 @@ class Quick(NamedTuple):
     may_answer: Callable[[RequestLine], bool] | None = None
 
 
-# (status, message) -> (content type, body), for refusals made before the application is asked.
+# (status, message) -> (content type, body), for error responses of the listener itself.
 ErrorBody: TypeAlias = Callable[[int, str], tuple[str, bytes]]
 
 
 def plain_error_body(status: int, message: str) -> tuple[str, bytes]:
-    """The form of a refusal when nobody has a better one."""
+    """The default body of an error response."""
     return "text/plain; charset=utf-8", f"{status} {message}\n".encode()
 
 
 def encode_response(
     response: HttpResponse, date_line: bytes, connection_line: bytes, *, head_only: bool
 ) -> bytes:
-    """The bytes of an answer, in one piece: one write, one TLS record where it fits."""
+    """The bytes of a response, in one piece: one write, one TLS record if it fits."""
     body = response.body
     status = response.status
     if not isinstance(body, bytes):
@@ -141,7 +142,7 @@ def encode_response(
 
 
 def length_end(length: int) -> bytes:
-    """The last line of a head and the empty one behind it."""
+    """The last line of a head and the empty line after it."""
     line = b"Content-Length: %d\r\n\r\n" % length
     if len(LENGTH_ENDS) < LENGTHS_KEPT_MAX:
         LENGTH_ENDS[length] = line
@@ -151,6 +152,6 @@ def length_end(length: int) -> bytes:
 def encode_stream_head(
     status: int, headers: bytes, *, date_line: bytes, connection_line: bytes, framing: bytes
 ) -> bytes:
-    """The head of a stream. `framing` says how its end is known: a length, chunks, or the close."""
+    """The head of a stream. `framing` determines its end: a length, chunks, or the close."""
     line = STATUS_LINES[status]
     return b"%b%b%b%b%b\r\n" % (line, date_line, connection_line, headers, framing)

@@ -1,7 +1,7 @@
-"""Answers that take time: those that a task awaits, streams, and tunnels.
+"""Responses that take time: those of a task, streams, and tunnels.
 
-An answer that was waited for is delivered only if its request is still the one in work. There is
-one at a time, so answers leave in the order of their requests.
+A response is delivered only if its request is still the current one. There is one at a time, so
+responses are sent in the order of their requests.
 """
 
 from __future__ import annotations
@@ -51,38 +51,38 @@ from restow.httpserver.stream import (
 from restow.httpserver.tunnel import SWITCHING, Tunnel, TunnelEnd
 
 TIMED_SECONDS_MAX: Final = 10.0
-# Timers count whole milliseconds, and one that comes too early would be of no use.
+# Timers have a resolution of milliseconds, and one that fires too early has no effect.
 TIMER_SLACK_SECONDS: Final = 0.002
 REFUSALS: Final = frozenset({401, 403, 429})
 REFUSALS_OF_KNOWN: Final = frozenset({401})
-"""Who is known may well be refused often: a proxy for many users, a program that asks what it may
-do, a migration whose objects a webhook rejects."""
+"""Not 403 and 429: authenticated clients may get many, such as a proxy for many users, a program
+that probes its permissions, or a migration whose objects a webhook rejects."""
 DOUBLINGS_MAX: Final = 30
 REFUSAL_BYTES: Final = 64 * 1024
-"""Of the head of a refused request, each so many count as another refusal."""
+"""Each of these in the head of a rejected request counts as another rejection."""
 
 logger = logging.getLogger(__name__)
 
 
 class ResponseWriter(ConnectionWriter):
-    """The half of a connection that has a request and owes an answer."""
+    """The part of a connection that handles the response to the current request."""
 
     __slots__ = (
         *("_pull", "_pump_pending", "_refusals", "_request", "_ticket", "_timer", "_tunnel"),
-        *("_unbegun", "_waiting_for", "_writer", "turn_pending"),
+        *("_waiting_for", "_writer", "is_deferred"),
     )
 
     def __init__(self, shared: ListenerState) -> None:
         super().__init__(shared)
-        # The request being answered, and its number: a late answer has an old number.
+        # The current request and its number: a late response has an old number.
         self._request: HttpRequest | None = None
         self._ticket = 0
-        # How many answers in a row were refusals.
+        # Consecutive rejections.
         self._refusals = 0
-        # Whether the next request has to wait for others, or because of what came before it.
-        self.turn_pending = False
+        # Whether the next request is delayed, in favor of other connections or by throttling.
+        self.is_deferred = False
         self._waiting_for: TaskHandle | None = None
-        # Only for an answer that is soon due: the listener's sweep is late by up to a second.
+        # Only for a response that is due soon: the periodic check is late by up to a second.
         self._timer: Timer | None = None
         self._writer: StreamWriter | None = None
         self._pull: PullStream | None = None
@@ -90,8 +90,8 @@ class ResponseWriter(ConnectionWriter):
         self._pump_pending = False
         self._tunnel: TunnelEnd | None = None
 
-    def _go_on(self) -> None:
-        """An answer is out: look at what came meanwhile."""
+    def _on_response_sent(self) -> None:
+        """After a response: continue with what has arrived meanwhile."""
         raise NotImplementedError
 
     def _respond(self, response: HttpResponse, request: HttpRequest, out: list[bytes]) -> None:
@@ -106,14 +106,14 @@ class ResponseWriter(ConnectionWriter):
             )
         )
         if response.status >= 400 or self._refusals:
-            self._note(response.status)
+            self._count_refusal(response.status)
         if not keep:
             self._flush(out)
             self._end(drop_input=self._reader.unread_bytes > 0)
 
-    def _note(self, status: int) -> None:
-        """Slow down whoever is refused again and again: then a flood of bad requests costs little,
-        and its sender can hardly tell why."""
+    def _count_refusal(self, status: int) -> None:
+        """Throttle connections with consecutive rejections: then a flood of bad requests costs
+        little, and the client learns little from the timing."""
         if status not in (REFUSALS_OF_KNOWN if self.peer.is_known else REFUSALS):
             self._refusals = 0
             return
@@ -122,13 +122,13 @@ class ResponseWriter(ConnectionWriter):
         self._refusals += weight
         limits = self._shared.limits
         times = self._refusals - limits.refusals_free
-        if times > 0 and not self.turn_pending:
+        if times > 0 and not self.is_deferred:
             self._counters.requests_slowed += 1
             seconds = limits.refusal_seconds * 2 ** min(times - 1, DOUBLINGS_MAX)
-            self._wait_for_turn(min(seconds, limits.refusal_seconds_max * weight))
+            self._defer(min(seconds, limits.refusal_seconds_max * weight))
 
-    def _wait_for_turn(self, seconds: float) -> None:
-        """Look at no other request for so long."""
+    def _defer(self, seconds: float) -> None:
+        """Handle no further request for that long."""
         raise NotImplementedError
 
     def _flush(self, out: list[bytes]) -> None:
@@ -139,8 +139,8 @@ class ResponseWriter(ConnectionWriter):
 
     # --- answers that take time --------------------------------------------------------------
 
-    def _take(self, result: AppResult, request: HttpRequest) -> None:
-        """Begin to wait for an answer, or to send one."""
+    def _start_response(self, result: AppResult, request: HttpRequest) -> None:
+        """Start to wait for a response, or to send one."""
         match result:
             case Suspended():
                 self._await_task(result, request)
@@ -157,7 +157,7 @@ class ResponseWriter(ConnectionWriter):
             case _ if inspect.isawaitable(result):
                 self._await_task(result, request)
             case _:
-                raise TypeError(f"not an answer: {type(result).__name__}")
+                raise TypeError(f"not a response: {type(result).__name__}")
 
     def _begin_wait(self, request: HttpRequest) -> int:
         self.state = ANSWERING
@@ -168,11 +168,11 @@ class ResponseWriter(ConnectionWriter):
         self.deadline_seconds = min(now + self._shared.limits.answer_seconds, by)
         if by - now < TIMED_SECONDS_MAX:
             seconds = max(by - now, 0) + TIMER_SLACK_SECONDS
-            self._timer = self._shared.clock.call_later(seconds, self._look_at_time)
+            self._timer = self._shared.clock.call_later(seconds, self._check_deadlines)
         return self._ticket
 
-    def _look_at_time(self) -> None:
-        """A deadline may have passed."""
+    def _check_deadlines(self) -> None:
+        """Check the deadline of the response."""
         raise NotImplementedError
 
     def _await_task(self, awaitable: Awaitable[Answer], request: HttpRequest) -> None:
@@ -209,7 +209,7 @@ class ResponseWriter(ConnectionWriter):
             answer = suspended.resume()
         except asyncio.CancelledError as error:
             answer = self._stopped() if is_stopped else self._internal_error(request, error)
-        except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
+        except Exception as error:  # noqa: BLE001  (the boundary of a task: logged inside)
             answer = self._internal_error(request, error)
         except InvariantViolation as violation:
             shared.fatal(violation)
@@ -224,7 +224,8 @@ class ResponseWriter(ConnectionWriter):
     def _start_task(self, awaitable: Awaitable[Answer], request: HttpRequest, ticket: int) -> None:
         name = f"{request.method}-{self.peer.connection_id}"
         try:
-            # A write has begun by now. There are as many as connections, and those left by clients.
+            # A write has started by now. Pending ones: up to one per connection, and those of
+            # disconnected clients.
             task = self._shared.tasks.spawn(
                 name, self._run(awaitable, request, ticket), has_begun=request.is_shielded
             )
@@ -236,8 +237,8 @@ class ResponseWriter(ConnectionWriter):
             self._deliver(self._stopped() if request.is_shielded else self._error(503, why), ticket)
 
     def _stopped(self) -> HttpResponse:
-        """Return the answer to a write that the end of the server interrupts."""
-        why = "the server is shutting down; whether this request was done is not known"
+        """The response to a write that the shutdown of the server interrupts."""
+        why = "the server is shutting down; whether this request was applied is unknown"
         return self._error(503, why)
 
     async def _run(self, awaitable: Awaitable[Answer], request: HttpRequest, ticket: int) -> None:
@@ -248,9 +249,9 @@ class ResponseWriter(ConnectionWriter):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Not this task was cancelled, but something that it waited for.
+            # This task was not cancelled, but something that it awaited.
             answer = self._internal_error(request, error)
-        except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
+        except Exception as error:  # noqa: BLE001  (the boundary of a task: logged inside)
             answer = self._internal_error(request, error)
         self._deliver(answer, ticket)
 
@@ -261,11 +262,11 @@ class ResponseWriter(ConnectionWriter):
             return
         self._stop_waiting(READING)
         try:
-            self._take(answer, request)
-        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            self._start_response(answer, request)
+        except Exception as error:  # noqa: BLE001  (the boundary of a request: logged inside)
             self._call_back(lambda: close_unused(answer))
-            self._take(self._internal_error(request, error), request)
-        self._go_on()
+            self._start_response(self._internal_error(request, error), request)
+        self._on_response_sent()
 
     def _stop_waiting(self, state: ConnectionState) -> None:
         self.state = state
@@ -277,7 +278,7 @@ class ResponseWriter(ConnectionWriter):
         self._waiting_for = None
 
     def _abandon(self, state: ConnectionState) -> None:
-        """The client is gone: cancel what is being made for it, unless it is shielded."""
+        """Handle a disconnect: cancel the request, unless it is shielded."""
         before, self.state = self.state, state
         self._direct = False
         if before is ANSWERING:
@@ -285,7 +286,7 @@ class ResponseWriter(ConnectionWriter):
             task, request = self._waiting_for, self._request
             self._stop_waiting(state)
             if task is not None and request is not None and not request.is_shielded:
-                # Behind its first step: a task that is cancelled before would clean nothing up.
+                # After its first step: a task that is cancelled before would not run its cleanup.
                 asyncio.get_running_loop().call_soon(task.cancel)
         self._end_stream_objects()
 
@@ -301,7 +302,7 @@ class ResponseWriter(ConnectionWriter):
         self._writer = writer
         try:
             stream.start(writer)
-        except Exception:  # the head is out already: the client must see a broken end
+        except Exception:  # the head was sent already: abort, so that the client sees an error
             logger.exception("the stream of %r failed", request)
             self._transport.abort()
 
@@ -315,14 +316,14 @@ class ResponseWriter(ConnectionWriter):
     def _begin_stream(
         self, stream: PushStream | PullStream, request: HttpRequest, *, length: int | None
     ) -> bool:
-        """Send the head; whether anything is to follow it."""
+        """Send the head; return whether a body follows."""
         keep = request.keep_alive and not self._shared.stopping
         if length is not None:
             framing = b"Content-Length: %d\r\n" % length
         elif request.version_minor == 1:
             framing = CHUNKED_LINE
         else:
-            framing, keep = b"", False  # the close is the end
+            framing, keep = b"", False  # the close ends the body
         head = encode_stream_head(
             stream.status,
             stream.headers,
@@ -351,16 +352,17 @@ class ResponseWriter(ConnectionWriter):
             self._shared.streams_budget.take(self._pump_step)
 
     def _pump_step(self) -> None:
-        """Send pieces while the client keeps up, for a bounded time; the rest in another step."""
+        """Send pieces until the client is slow or the time is used up; the rest in another step."""
         self._pump_pending = False
         stream, request = self._pull, self._request
         if stream is None or request is None:
-            return  # it was cut meanwhile
+            return  # it was aborted meanwhile
         chunked = stream.length is None and request.version_minor == 1
         is_closing = self._transport.is_closing
         end_seconds = self._monotonic() + self._shared.limits.streams_seconds
         try:
-            # A transport that is closing drops what it gets, and would take it all in one breath.
+            # A closing transport drops writes without back pressure, and would take all pieces at
+            # once.
             while not self._writing_paused and self._pull is stream and not is_closing():
                 piece = next(stream.pieces, None)
                 if piece is None:
@@ -372,7 +374,7 @@ class ResponseWriter(ConnectionWriter):
                     self._pump_pending = True
                     self._shared.streams_budget.wait(self._pump_step)
                     return
-        except Exception:  # the head is out already: the client must see a broken end
+        except Exception:  # the head was sent already: abort, so that the client sees an error
             logger.exception("the stream of %r failed", request)
             self._transport.abort()
 
@@ -383,7 +385,7 @@ class ResponseWriter(ConnectionWriter):
         return True
 
     def stream_done(self) -> None:
-        """Everything has been sent."""
+        """Everything has been written."""
         request = self._request
         if self.state is not STREAMING or request is None:
             return
@@ -392,7 +394,7 @@ class ResponseWriter(ConnectionWriter):
         self.state = READING
         self._end_stream_objects()
         if request.keep_alive and not self._shared.stopping:
-            self._go_on()
+            self._on_response_sent()
         else:
             self._end(drop_input=self._reader.unread_bytes > 0)
 
@@ -404,7 +406,7 @@ class ResponseWriter(ConnectionWriter):
     def _start_tunnel(self, tunnel: Tunnel, request: HttpRequest) -> None:
         if self._shared.stopping or not request.version_minor:
             tunnel.close()
-            self._take(self._error(503, "the connection cannot be switched now"), request)
+            self._start_response(self._error(503, "the connection cannot be upgraded now"), request)
             return
         self._write(SWITCHING + request.answer_lines + tunnel.headers + b"\r\n")
         end = TunnelEnd(self, self._write)
@@ -421,12 +423,12 @@ class ResponseWriter(ConnectionWriter):
             tunnel.start(end)
             if early:
                 self._pass_on(early)
-        except Exception:  # the client believes in the tunnel: it must see a broken end
+        except Exception:  # 101 was sent already: abort, so that the client sees an error
             logger.exception("the tunnel of %r failed", request)
             self._transport.abort()
 
     def _pass_on(self, data: bytes) -> None:
-        """Give bytes of the client to the other end of its tunnel."""
+        """Pass bytes of the client to the other end of its tunnel."""
         end = self._tunnel
         if end is not None and end.on_data is not None:
             end.on_data(data)
@@ -439,7 +441,7 @@ class ResponseWriter(ConnectionWriter):
             self._resume_reading()
 
     def tunnel_done(self) -> None:
-        """The other end is over, and everything has been sent."""
+        """The other end has closed, and everything has been written."""
         if self.state is TUNNELLING:
             self._end_tunnel()
             self._close_transport()
@@ -473,7 +475,8 @@ class ResponseWriter(ConnectionWriter):
 
 
 def _close(awaitable: Awaitable[Answer]) -> None:
-    """Close what no task will await: a coroutine would complain, others hold something."""
+    """Close an awaitable that no task will await: coroutines warn otherwise, others hold
+    resources."""
     close = getattr(awaitable, "close", None)
     if close is not None:
         close()

@@ -1,7 +1,7 @@
-"""The listener: accepts connections, watches their deadlines, and stops gracefully.
+"""The listener: accepts connections, enforces their deadlines, and stops gracefully.
 
-It serves one application, a function from a request to an answer. Which application, and when to
-start and stop, is decided elsewhere.
+It serves one application, a function from a request to a response. The application, and the times
+of start and stop, are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from restow.httpserver.response import (
 from restow.httpserver.shared_port import SharedPort, open_sockets
 from restow.httpserver.tls import TlsMaterial
 
-# Deadlines are late by at most this, and the Date header too.
+# The maximum delay of deadlines, and of the Date header.
 SWEEP_SECONDS_MAX: Final = 1.0
 SWEEP_SECONDS_MIN: Final = 0.01
 STOP_POLL_SECONDS: Final = 0.01
 GRACE_SECONDS_DEFAULT: Final = 30.0
-# Between leaving the front port and closing idle connections. A client that asks at least so often
-# is told to connect anew, and never finds its connection closed.
+# Between leaving the front port and closing idle connections. A client that sends requests at least
+# this often gets `Connection: close`, and never finds its connection closed.
 RETIRE_SECONDS: Final = 1.0
-# For what is written when everything is finished.
+# To flush when everything is finished.
 FLUSH_SECONDS: Final = 2.0
-# After 30 seconds of silence, four questions, one each 15 seconds.
+# TCP keepalive: after 30 idle seconds, four probes, one each 15 seconds.
 KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -50,12 +50,12 @@ logger = logging.getLogger(__name__)
 
 
 class Listener:
-    """A running HTTP server. Made by `start`."""
+    """A running HTTP server. Created by `start`."""
 
     def __init__(self, shared: ListenerState, *, tls: TlsMaterial | None) -> None:
         self._shared = shared
         self._tls = tls
-        self._doors: list[SharedPort] = []
+        self._ports: list[SharedPort] = []
         self._front: SharedPort | None = None
         self._timer: Timer | None = None
         self._sweep_seconds = min(
@@ -80,7 +80,7 @@ class Listener:
         reuse_port: bool = False,
         counters: Counters | None = None,
     ) -> Listener:
-        """Listen, and answer from now on. Port 0 is any free one; `port` then tells which."""
+        """Listen and serve. Port 0 selects a free one, which `port` then has."""
         limits = limits or Limits()
         shared = ListenerState(
             app=app,
@@ -100,7 +100,7 @@ class Listener:
         try:
             await listener._listen(bind, port, runtime, reuse_port=reuse_port)
         except BaseException:
-            listener._stop_sweeping()
+            listener._stop_timer()
             raise
         return listener
 
@@ -109,28 +109,28 @@ class Listener:
         return self._shared.counters
 
     def reload(self) -> None:
-        """Read the certificate files again; TlsError leaves all as it was."""
+        """Read the certificate files again; TlsError leaves everything unchanged."""
         if self._tls is not None:
             self._tls.reload()
 
     def open_front(
         self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
     ) -> None:
-        """Also accept on listening sockets that other processes accept on, the own one first.
+        """Also accept on listening sockets that are shared with other processes, the own one first.
 
-        `is_shared`: others go on to accept what waits there when this process has left.
+        `is_shared`: other processes continue to accept queued connections when this one has left.
         """
         assert self._front is None, "the front is open already"
-        self._front = self._open_door(sockets, runtime, is_shared=is_shared)
+        self._front = self._open_port(sockets, runtime, is_shared=is_shared)
 
-    def _open_door(
+    def _open_port(
         self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
     ) -> SharedPort:
         for listening in sockets:
-            # Inherited by every connection: a peer that vanished without a word is found out.
+            # Inherited by every connection: detects peers that vanished without closing.
             for level, option, value in KEEP_ALIVE:
                 listening.setsockopt(level, option, value)
-        door = SharedPort(
+        port = SharedPort(
             sockets,
             shared=self._shared,
             make=lambda: ServerConnection(self._shared),
@@ -138,14 +138,14 @@ class Listener:
             runtime=runtime,
             is_shared=is_shared,
         )
-        door.open()
-        return door
+        port.open()
+        return port
 
     async def retire(self, *, seconds: float = RETIRE_SECONDS) -> None:
-        """Leave the front, and let clients go elsewhere: each gets its answer, and no other.
+        """Leave the front port: each client gets one more response, with `Connection: close`.
 
-        Whoever was accepted is served, for so long that a busy client has seen that this answer is
-        the last of its connection. `stop` follows.
+        Accepted connections are served for long enough that a busy client has seen that this
+        response is the last of its connection. Call `stop` afterwards.
         """
         if self._front is None:
             return
@@ -155,15 +155,15 @@ class Listener:
         await self._shared.clock.sleep(seconds)
         front = self._front
         limit = self._shared.limits.handshake_seconds
-        await self._wait_while(lambda: front.arriving > 0, seconds_max=limit)
+        await self._wait_while(lambda: front.handshakes_open > 0, seconds_max=limit)
 
     async def stop(self, *, grace_seconds: float = GRACE_SECONDS_DEFAULT) -> None:
-        """Stop accepting, let requests in work finish, end streams cleanly, close."""
+        """Stop accepting, let requests in progress finish, end streams cleanly, close."""
         shared = self._shared
         shared.begin_stop()
         shared.refusing = True
-        for door in self._doors:
-            await door.close()
+        for port in self._ports:
+            await port.close()
         if self._front is not None:
             await self._front.close()
         for connection in list(shared.connections):
@@ -182,21 +182,21 @@ class Listener:
         await shared.clock.sleep(0)  # they end in the next iteration of the event loop
         await shared.tasks.close()
         await self._wait_while(lambda: bool(shared.connections), seconds_max=FLUSH_SECONDS)
-        self._stop_sweeping()
+        self._stop_timer()
 
     def end_streams(self) -> None:
-        """End all pushed streams as if their time were over, so that clients come back."""
+        """End all pushed streams as if they had timed out, so that clients reconnect."""
         for connection in list(self._shared.connections):
             connection.end_push_stream()
 
     async def _listen(self, bind: str, port: int, runtime: Runtime, *, reuse_port: bool) -> None:
         for listening in await open_sockets(bind, port, reuse_port=reuse_port):
-            self._doors.append(self._open_door([listening], runtime, is_shared=False))
+            self._ports.append(self._open_port([listening], runtime, is_shared=False))
             self.port = self.port or listening.getsockname()[1]
         logger.info("listening on %s port %d", bind, self.port)
 
     def _working(self) -> bool:
-        # Shielded work goes on after its client has left, so connections alone do not tell.
+        # Shielded requests outlive their connections, so tasks are checked, too.
         if len(self._shared.tasks):
             return True
         return any(connection.busy for connection in self._shared.connections)
@@ -214,12 +214,12 @@ class Listener:
         for connection in list(shared.connections):
             try:
                 connection.check(now)
-            except Exception:  # one bad connection must not end the watch over all others
-                logger.exception("a connection could not be checked")
+            except Exception:  # a failure must not stop the checks of other connections
+                logger.exception("the deadlines of a connection could not be checked; aborting it")
                 connection.abort()
         self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
 
-    def _stop_sweeping(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

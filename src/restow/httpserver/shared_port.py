@@ -1,16 +1,15 @@
 """The shared port: listening sockets of several processes, so that clients need one port.
 
-The kernel spreads connections over the sockets of a port (SO_REUSEPORT), and each connection waits
-in the queue of one of them. Closing a listening socket resets the connections in its queue. So the
-sockets are made by a parent that never closes them, one for each of its servers, and each server
-gets all of them. It accepts on its own as connections come, and looks at those of its neighbours
-now and then, so that a connection in the queue of a server that is stopping, starting or hung is
-served by another one.
+The kernel distributes connections over the sockets of a port (SO_REUSEPORT), and each connection
+waits in the queue of one of them. Closing a listening socket resets the connections in its queue.
+So a parent process creates one socket per server and never closes them, and each server gets all of
+them. It accepts on its own socket as connections arrive, and polls those of the other servers, so
+that a connection in the queue of a server that is stopping, starting or hung is served by another.
 
-A server without such a parent has one socket. When it leaves, it accepts all that wait and closes
-at once; a connection that comes between the two is reset.
+A server without such a parent has one socket. When it leaves, it accepts all queued connections and
+closes at once; a connection that arrives between the two is reset.
 
-Not here: what is said on a connection, and when to open and leave.
+Not here: the protocol on a connection, and when to open and leave.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from restow.httpserver.tls_connection import TlsConnection
 
 BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05
-"""How often the queues of the others are looked at."""
+"""How often the queues of the other servers are polled."""
 ACCEPTED_AT_ONCE_MAX: Final = 64
-"""From the queue of a neighbour, or in the end."""
+"""Per poll of another server's queue, and per step when leaving."""
 PAUSE_SECONDS: Final = 0.1
-"""When the process has no more file descriptors."""
+"""Pause when the process has no more file descriptors."""
 
 logger = logging.getLogger(__name__)
 
 
 async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
-    """Listening sockets of a server's own port, one for each address of a name; 0 is any free
-    one. They do not block."""
+    """Non-blocking listening sockets of a server's own port, one for each address of a name; port 0
+    selects a free one."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(
         bind or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -55,7 +54,7 @@ async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket
             except OSError:
                 if len(found) == 1:
                     raise
-                continue  # a name may have addresses of a kind that this machine does not speak
+                continue  # the address family is not supported on this machine
             opened.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if reuse_port:
@@ -81,7 +80,7 @@ async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket
 
 
 def open_front_sockets(bind: str, port: int, *, count: int) -> list[socket.socket]:
-    """Listening sockets that share a port; 0 is any free one. They do not block."""
+    """Non-blocking listening sockets that share a port; port 0 selects a free one."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     opened: list[socket.socket] = []
     try:
@@ -124,7 +123,7 @@ class SharedPort:
         self._tls = tls
         self._clock = runtime.clock
         self._is_shared = is_shared
-        # Failures are logged: they concern one connection. The number of tasks is only a backstop.
+        # Failures are logged: they affect one connection. The number of tasks is only a backstop.
         limits = shared.limits
         self._tasks = runtime.tasks(
             "handshakes",
@@ -136,21 +135,22 @@ class SharedPort:
         self._is_queued = False
 
     @property
-    def arriving(self) -> int:
-        """Connections that were accepted and whose handshake is not over."""
+    def handshakes_open(self) -> int:
+        """Accepted connections whose handshake has not ended."""
         return len(self._tasks)
 
     def open(self) -> None:
-        """Accept from now on."""
+        """Start to accept."""
         self._is_open = True
         for listening in (self._own, *self._neighbours):
             listening.setblocking(False)
         asyncio.get_running_loop().add_reader(self._own.fileno(), self._on_readable)
         if self._neighbours:
-            self._look_around()
+            self._poll_neighbours()
 
     def leave(self) -> None:
-        """Accept nothing more. Queued connections are served by others, or, without any, here."""
+        """Stop accepting. Queued connections are served by other servers, or here if there are
+        none."""
         if not self._is_open:
             return
         self._is_open = False
@@ -166,7 +166,7 @@ class SharedPort:
             listening.close()
 
     async def close(self) -> None:
-        """Leave, and end all unfinished handshakes."""
+        """Leave, and abort all unfinished handshakes."""
         self.leave()
         await self._tasks.close()
 
@@ -183,8 +183,8 @@ class SharedPort:
         try:
             self._accept(self._own, self._shared.limits.accepted_at_once_max)
         except OSError as error:
-            # Out of file descriptors or memory. The connections wait in the queue meanwhile.
-            logger.warning("connections are not accepted for a moment: %s", error)
+            # Out of file descriptors or memory. Meanwhile connections wait in the queue.
+            logger.warning("cannot accept connections, retrying: %s", error)
             asyncio.get_running_loop().remove_reader(self._own.fileno())
             self._timers["resume"] = self._clock.call_later(PAUSE_SECONDS, self._resume)
 
@@ -192,23 +192,23 @@ class SharedPort:
         if self._is_open:
             asyncio.get_running_loop().add_reader(self._own.fileno(), self._on_readable)
 
-    def _look_around(self) -> None:
+    def _poll_neighbours(self) -> None:
         for listening in self._neighbours:
             try:
                 self._accept(listening)
             except OSError as error:
-                logger.warning("connections of a neighbour are not accepted: %s", error)
-        self._timers["around"] = self._clock.call_later(NEIGHBOUR_SECONDS, self._look_around)
+                logger.warning("cannot accept queued connections of another server: %s", error)
+        self._timers["poll"] = self._clock.call_later(NEIGHBOUR_SECONDS, self._poll_neighbours)
 
     def _accept(self, listening: socket.socket, at_once_max: int = ACCEPTED_AT_ONCE_MAX) -> int:
-        """Accept queued connections, up to a limit; how many."""
+        """Accept queued connections, up to a limit; return how many."""
         for number in range(at_once_max):
             try:
                 accepted, name = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return number
             except OSError as error:
-                # The client has left again; any other reason is ours.
+                # The client has disconnected; any other error is a local one.
                 if error.errno not in (errno.ECONNABORTED, errno.EPROTO):
                     raise
                 continue
@@ -221,7 +221,8 @@ class SharedPort:
         return at_once_max
 
     async def _connect(self, accepted: socket.socket, address: str) -> None:
-        """Let the event loop serve a connection, and watch its TLS handshake, if there is one."""
+        """Attach a connection to the event loop, and limit the time of its TLS handshake, if
+        any."""
         connect, shared = asyncio.get_running_loop().connect_accepted_socket, self._shared
         try:
             if self._tls is None:
@@ -236,7 +237,7 @@ class SharedPort:
             )
             await connect(lambda: secured, accepted)
         except OSError as error:
-            logger.debug("a connection has ended before its first request: %s", error)
+            logger.debug("a connection ended before its first request: %s", error)
             accepted.close()
             return
         end = secured.abort_handshake

@@ -1,7 +1,7 @@
-"""Answers that are not whole: pushed by a producer (watch), or pulled piece by piece (long lists).
+"""Streamed responses: pushed by a producer (watch), or pulled in pieces (long lists).
 
-A stream is an object with callbacks. There is no task and no queue per stream: what the
-transport cannot take, the producer keeps or drops. Which of the two is not decided here.
+A stream is an object with callbacks. There is no task and no queue per stream: whether data that
+the transport cannot take is kept or dropped is up to the producer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ CHUNKED_LINE: Final = b"Transfer-Encoding: chunked\r\n"
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """One chunk with its size line. Made once, it can be sent to any number of streams."""
+    """One chunk with its size line. It can be encoded once and sent to any number of streams."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def split_chunks(chunks: bytes) -> Iterator[bytes]:
-    """What each of some whole chunks, as `encode_chunk` makes them, carries."""
+    """The data of each of some whole chunks, as `encode_chunk` makes them."""
     position = 0
     while position < len(chunks):
         line_end = chunks.index(b"\r\n", position)
@@ -30,15 +30,16 @@ def split_chunks(chunks: bytes) -> Iterator[bytes]:
 
 
 def decode_chunks(chunks: bytes) -> bytes:
-    """What whole chunks carry together."""
+    """The data of whole chunks, joined."""
     return b"".join(split_chunks(chunks))
 
 
 class StreamChannel(Protocol):
-    """The connection, as a stream sees it."""
+    """The interface of a connection that a stream uses."""
 
     def stream_overfull(self) -> bool:
-        """Whether more is unsent than any stream may leave unsent. If so, the end has begun."""
+        """Whether more is unsent than any stream may leave unsent. If so, the connection is
+        ending."""
         ...
 
     def stream_done(self) -> None: ...
@@ -49,10 +50,10 @@ class StreamChannel(Protocol):
 class StreamWriter:
     """The producer's end of a pushed stream.
 
-    `writable` is False while the client is behind. A producer that has more then stops, sets
-    `on_writable`, and goes on when it is called. `on_close` is called once if the stream ends
-    otherwise than by the producer: the client left, or the server stops. `on_end` is not the
-    producer's: it is called once, whoever ends the stream.
+    `writable` is False while the client is slow. A producer with more data then pauses, sets
+    `on_writable`, and continues when it is called. `on_close` is called once if the stream is ended
+    by the other side: the client disconnected, or the server stops. `on_end` is for others than the
+    producer: it is called once, whichever side ends the stream.
     """
 
     __slots__ = (
@@ -79,14 +80,14 @@ class StreamWriter:
         self.on_end: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> bool:
-        """Send some bytes; False asks for a pause (these bytes are sent nevertheless)."""
+        """Send some bytes; False asks the producer to pause (these bytes are sent nevertheless)."""
         if not data:
             # An empty chunk would end the stream.
             return self.writable and not self.closed
         return self.send_raw_chunk(encode_chunk(data))
 
     def send_raw_chunk(self, chunk: bytes) -> bool:
-        """Send what `encode_chunk` made, or several of them joined; False asks for a pause."""
+        """Send one or more results of `encode_chunk`; False asks the producer to pause."""
         if self.closed or (not self.writable and self._channel.stream_overfull()):
             return False
         self._write(chunk if self._chunked else decode_chunks(chunk))
@@ -99,13 +100,13 @@ class StreamWriter:
             self._channel.stream_done()
 
     def abort(self) -> None:
-        """Cut the connection: the client must not take what it got for all there is."""
+        """Abort the connection, so that the client does not take the stream for complete."""
         if not self.closed:
             self._end()
             self._channel.stream_abort()
 
     def cut(self) -> None:
-        """The end comes from the other side: tell the producer."""
+        """Notify the producer that the other side has ended the stream."""
         if not self.closed:
             left = self.on_close
             self._end()
@@ -114,9 +115,9 @@ class StreamWriter:
 
     def _end(self) -> None:
         self.closed = True
-        # The producer holds the writer, and with it the connection and its buffers: if the writer
-        # went on to hold the producer, all of it would wait for the collector of cycles, which in a
-        # server hardly ever comes.
+        # The producer holds the writer, and with it the connection and its buffers. If the writer
+        # kept a reference to the producer, the memory would be free only after garbage collection
+        # of cycles, which is rare in a server.
         self.on_writable = self.on_close = None
         ended, self.on_end = self.on_end, None
         if ended is not None:
@@ -126,9 +127,9 @@ class StreamWriter:
 class PushStream:
     """A stream whose producer decides when something is sent.
 
-    The head is sent at once, then `start` is called with the writer; `on_dropped` instead of it, if
-    nobody takes the stream. `may_end` says that it can be ended at any place, as a watch can. What
-    cannot is waited for when the server stops, and cut off if that takes too long.
+    The head is sent at once, then `start` is called with the writer; or `on_dropped`, if the stream
+    is not sent. `may_end` means that it can be ended at any point, as a watch can. Other streams
+    are waited for when the server stops, and aborted if that takes too long.
     """
 
     __slots__ = ("headers", "may_end", "on_dropped", "start", "status")
@@ -149,18 +150,18 @@ class PushStream:
         self.on_dropped = on_dropped
 
     def close(self) -> None:
-        """Tell the producer that nobody takes it."""
+        """Notify the producer that the stream is not sent."""
         dropped, self.on_dropped = self.on_dropped, None
         if dropped is not None:
             dropped()
 
 
 class PullStream:
-    """A stream of pieces that are asked for only while the client keeps up.
+    """A stream of pieces that are requested only while the client is not slow.
 
     Good pieces are about 100 KB and take a millisecond or less to make: other connections are
-    served between two pieces, not within one. An empty piece is skipped. With `length` (the sum of
-    all pieces) the answer has a Content-Length, without it chunks. An iterator with a `close`
+    served between two pieces, not within one. Empty pieces are skipped. With `length` (the sum of
+    all pieces) the response has a Content-Length, without it chunks. An iterator with a `close`
     method is closed at the end.
     """
 
@@ -180,7 +181,7 @@ class PullStream:
         self.length = length
 
     def close(self) -> None:
-        """Tell the producer that no more is wanted."""
+        """Notify the producer that no more pieces are needed."""
         close = getattr(self.pieces, "close", None)
         if close is not None:
             close()

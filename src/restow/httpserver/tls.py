@@ -1,8 +1,8 @@
-"""TLS of the listener: one context for the life of the server, whose certificates can be renewed.
+"""TLS of the listener: one context for the lifetime of the server, with reloadable certificates.
 
-TLS 1.2 and 1.3, or 1.3 alone; HTTP/1.1 as the only protocol; client certificates welcome, or
-required. Who a certificate stands for is the application's business; how certificates are made,
-and when files are looked at again, is not known here.
+TLS 1.2 and 1.3, or 1.3 alone; HTTP/1.1 as the only protocol; client certificates optional or
+required. The application maps certificates to users. Not here: creation of certificates, and when
+files are reloaded.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from restow.apimachinery.certificates import whole_chain
 from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-"""Of a certificate file; bundles of all authorities of the world have a quarter of it."""
+"""Of a certificate file; a bundle of all public authorities has a quarter of it."""
 
-# What the reference calls them, and what OpenSSL does. Those of TLS 1.3 cannot be switched off.
+# IANA names, as in Kubernetes, and those of OpenSSL. The suites of TLS 1.3 cannot be disabled.
 CIPHER_SUITES: Final = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
@@ -47,7 +47,7 @@ class TlsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPair:
-    """A certificate for clients that ask for one of some names; `*.` stands for one more label."""
+    """A certificate for clients with certain server names (SNI); `*.` stands for one more label."""
 
     cert_file: Path
     key_file: Path
@@ -55,7 +55,7 @@ class NamedPair:
 
 
 class TlsPart(NamedTuple):
-    """Files that are taken together or not at all: a certificate with its key, or authorities."""
+    """Files that are used together or not at all: a certificate with its key, or authorities."""
 
     paths: tuple[Path, ...]
 
@@ -64,13 +64,13 @@ class TlsPart(NamedTuple):
         return len(self.paths) == 2
 
     def read(self) -> tuple[bytes, ...]:
-        """What they hold. It blocks. TlsError names the file."""
+        """The contents of the files. Blocking. TlsError names the file."""
         return tuple(map(_read, self.paths))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where the certificate chain, its key, and the authorities of client certificates are."""
+    """Paths of the certificate chain, its key, and the authorities of client certificates."""
 
     cert_file: Path
     key_file: Path
@@ -78,7 +78,7 @@ class TlsFiles:
     named: tuple[NamedPair, ...] = ()
 
     def parts(self) -> tuple[TlsPart, ...]:
-        """All of them, by what is taken together. The first is the pair that all others see."""
+        """All parts; the first is the default certificate with its key."""
         own = TlsPart((self.cert_file, self.key_file))
         named = (TlsPart((pair.cert_file, pair.key_file)) for pair in self.named)
         return (own, *named, *(TlsPart((path,)) for path in self.client_ca_files))
@@ -86,11 +86,11 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsPolicy:
-    """What is spoken, and whether clients must show a certificate."""
+    """TLS versions and cipher suites, and whether clients must send a certificate."""
 
     min_version: str = "VersionTLS12"
     cipher_suites: tuple[str, ...] = ()
-    """Of TLS 1.2, by the reference's names; empty: all that are good today."""
+    """Of TLS 1.2, by IANA names; empty: all that are considered secure."""
     client_certificates: ClientCertificates = "optional"
 
 
@@ -98,9 +98,10 @@ Contents = Mapping[TlsPart, tuple[bytes, ...]]
 
 
 class TlsMaterial:
-    """Certificates in use; open connections keep what they have.
+    """Certificates in use; open connections keep those of their handshake.
 
-    What was read stays in memory: so one part can be renewed while the files of another are wrong.
+    Contents are kept in memory, so that one part can be reloaded while the files of another are
+    invalid.
     """
 
     def __init__(self, files: TlsFiles, policy: TlsPolicy | None = None) -> None:
@@ -110,20 +111,21 @@ class TlsMaterial:
         self.parts: Final = files.parts()
         self._contents: Contents = {part: part.read() for part in self.parts}
         self._current, self._named = self._build(self._contents)
-        # Servers hold on to one context, so each handshake is passed on to the current one.
+        # asyncio servers keep one context, so each handshake switches to the current one (SNI
+        # callback).
         self.context, _ = self._build(self._contents)
         self.context.sni_callback = self._switch
 
     def in_use(self, part: TlsPart) -> tuple[bytes, ...]:
-        """What the files held when they were taken."""
+        """The contents of the files when they were loaded."""
         return self._contents[part]
 
     def reload(self) -> None:
-        """Use the files as they are now for new connections; TlsError leaves all as it was."""
+        """Use the current files for new connections; TlsError leaves everything unchanged."""
         self.take({part: part.read() for part in self.parts})
 
     def take(self, contents: Contents) -> None:
-        """Use this for new connections, and all else as before. TlsError leaves all as it was."""
+        """Use these contents for new connections, and keep the others. TlsError changes nothing."""
         wanted = {**self._contents, **contents}
         self._current, self._named = self._build(wanted)
         self._contents = wanted
@@ -151,7 +153,7 @@ class TlsMaterial:
 
 
 def check_pair(part: TlsPart) -> None:
-    """Refuse a certificate and a key that do not belong together, or cannot be used. TlsError."""
+    """Reject a certificate and a key that do not match, or cannot be used. Raises TlsError."""
     _make_context(part, part.read(), {}, TlsPolicy())
 
 
@@ -161,17 +163,17 @@ def _make_context(
     authorities: Mapping[TlsPart, bytes],
     policy: TlsPolicy,
 ) -> ssl.SSLContext:
-    """A context for a server, from what was read; TlsError names the file that is wrong."""
+    """A server context with these contents; TlsError names the invalid file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[policy.min_version]
     if ciphers := [CIPHER_SUITES[each] for each in policy.cipher_suites if CIPHER_SUITES[each]]:
         context.set_ciphers(":".join(ciphers))
     elif policy.cipher_suites:
-        # Of TLS 1.2 none is wished for, and OpenSSL has no word for that.
+        # Disables all TLS 1.2 suites, for which OpenSSL has no keyword.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    # A resumed session would skip the check of the client's certificate, so there is none.
+    # A resumed session would skip the verification of the client certificate, so there is none.
     context.num_tickets = 0
     try:
         chain = whole_chain(pair[0], authorities.values())
@@ -195,9 +197,10 @@ def _make_context(
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """A path to what is in memory: OpenSSL takes a key from a file only, and no disk shall see it.
+    """A path to contents in memory: OpenSSL loads keys only from files, and no key is written to
+    disk.
 
-    So what is loaded is what was read and judged, whatever the files hold by now.
+    So what was read and checked is what is loaded, even if the files have changed meanwhile.
     """
     file = os.memfd_create("tls", os.MFD_CLOEXEC)
     try:
@@ -208,7 +211,7 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 def _reason(error: Exception) -> str:
-    """What OpenSSL means, without where in its code it was found."""
+    """OpenSSL's reason, without the position in its source code."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     if isinstance(error, ssl.SSLError):
@@ -217,8 +220,8 @@ def _reason(error: Exception) -> str:
 
 
 def _refuse_password() -> str:
-    """Asked for when a key is encrypted; OpenSSL would ask the terminal, and wait for ever."""
-    raise ValueError("the key is encrypted with a password: give one that is not")
+    """Called for an encrypted key; OpenSSL would prompt on the terminal, and block for ever."""
+    raise ValueError("the key is encrypted with a password: use an unencrypted one")
 
 
 def _read(path: Path) -> bytes:

@@ -41,7 +41,7 @@ from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 RECORD_BYTES_MAX: Final = 16 * 1024
 """The data of one TLS record: a read of OpenSSL gives no more than that."""
 SEALED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
-"""Encrypted at once: OpenSSL keeps the memory that it needs for it."""
+"""Encrypted at once: OpenSSL keeps the memory that this needs."""
 HELD_BYTES: Final = 2 * RECORD_BYTES_MAX
 """Received and not decrypted. With more of it, the socket is not read until some is decrypted."""
 UNCHARGED_BYTES: Final = 4 * 1024
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 class TlsConnection(asyncio.Transport, asyncio.Protocol):
-    """One connection that speaks TLS. `make` makes its protocol when the handshake is complete."""
+    """A connection over TLS. `make` creates its protocol when the handshake is complete."""
 
     __slots__ = (
         "_awaits_close_notify",
@@ -114,12 +114,12 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._protocol: ConnectionWriter | None = None
         # Whether input is decrypted at once: its client is authenticated, and nothing is ending.
         self._is_direct = False
-        # Received and not decrypted, what of it the budget of bytes has noted, and whether the
-        # socket is not read until it is decrypted.
+        # Bytes received and not decrypted, how many of them were charged to the byte budget, and
+        # whether the socket is paused until they are decrypted.
         self._held = bytearray()
         self._charged_bytes = 0
         self._is_socket_paused = False
-        # What OpenSSL lacks of the record whose beginning it was given.
+        # Bytes that OpenSSL needs to complete the record whose beginning it was given.
         self._record_bytes = 0
         self._empty_records = 0
         # Whether `_run_queued` will be called.
@@ -170,7 +170,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         otherwise the event loop closes it when everything is written."""
         self._has_eof = True
         if self._is_queued and not self._reading_paused:
-            return True  # what it has sent comes first
+            return True  # its pending input is processed first
         self._end_input()
         return False
 
@@ -183,7 +183,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._stop_reading()
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
-            # A cycle of references, whose memory would be free only after garbage collection.
+            # A reference cycle, whose memory would be free only after garbage collection.
             del self._deliver
             protocol.connection_lost(exc)
         self._end_handshake()
@@ -236,7 +236,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         return len(self._held) >= (1 if self._record_bytes else HEADER_BYTES)
 
     def _feed(self) -> bool:
-        """Give OpenSSL the next record, or what has come of it; whether there was any."""
+        """Give OpenSSL the next record, or the received part of it; whether there was any."""
         if not self._has_more:
             return False
         held = self._held
@@ -249,7 +249,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _note_empty(self) -> bool:
-        """Count a record without data, if it is complete; whether the connection goes on."""
+        """Count a record without data, if it is complete; whether the connection continues."""
         self._empty_records += not self._record_bytes
         if self._empty_records <= EMPTY_RECORDS_MAX:
             return True
@@ -281,7 +281,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._release_held()
 
     def _release_held(self) -> None:
-        """Read the socket again: nothing is held any longer, except for a part of a header."""
+        """Resume reading of the socket: nothing is held any longer, except for a part of a
+        header."""
         self._share.give_back(self._charged_bytes)
         self._charged_bytes = 0
         if self._is_socket_paused:
@@ -290,7 +291,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _drop(self, data: bytes) -> None:
-        """Look only for the client's close_notify, in a limited number of bytes."""
+        """Search only for the client's close_notify, in a limited number of bytes."""
         self._dropped_bytes += len(data)
         self._awaits_close_notify &= self._dropped_bytes <= HELD_BYTES
         if self._dropped_bytes > self._dropped_bytes_max:
@@ -314,7 +315,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._held.clear()
 
     def _continue_handshake(self) -> None:
-        """Do the steps of the handshake for which input has come."""
+        """Do the steps of the handshake for which input has arrived."""
         for _ in range(RECORDS_AT_ONCE_MAX):
             if not self._feed():
                 self._flush()
@@ -337,7 +338,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._end_handshake()
         protocol.connection_made(self)
         if self._has_more and not self._is_closing and not self._reading_paused:
-            self._receive_more()  # what came with the end of the handshake
+            self._receive_more()  # bytes that arrived with the end of the handshake
 
     def _receive_more(self) -> None:
         """Decrypt a number of records, deliver their data in one piece, and queue the rest."""
@@ -376,7 +377,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._is_direct = self._is_known and not self._held and not self._record_bytes
 
     def _on_close_notify(self) -> None:
-        """The client has sent close_notify."""
+        """Handle the client's close_notify."""
         assert self._protocol is not None
         self._protocol.eof_received()
         self.close()
@@ -399,7 +400,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         if self._protocol is not None:
             self._protocol.eof_received()
         if is_behind:
-            self._transport.abort()  # it does not read, so it would not get the alert
+            self._transport.abort()  # the client does not read, so it would not get the alert
         else:
             self._transport.close()
 
@@ -449,7 +450,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if is_held_up:
-            self._transport.resume_reading()  # otherwise the client's end is not seen
+            self._transport.resume_reading()  # otherwise the client's close is not detected
 
     def _send_close_notify(self) -> bool:
         """Send close_notify, which shows the client that nothing was cut off; whether it has sent

@@ -1,10 +1,10 @@
-"""Tunnels: a connection that has ceased to be HTTP, because whoever was asked has agreed (101).
+"""Tunnels: connections that were upgraded from HTTP to another protocol (101 Switching Protocols).
 
-From then on bytes go to and fro as they are. The listener keeps the client's end, and the one who
-made the tunnel joins it to something else. When either end is over, both are: TLS, as it is spoken
-here, cannot close one direction alone.
+From then on bytes are passed on unchanged in both directions. The listener owns the client's end;
+the creator of the tunnel connects it to a backend. When either end closes, both are closed: TLS, as
+it is used here, cannot close one direction alone.
 
-Not here: who may have a tunnel, and where it leads.
+Not here: authorization of tunnels, and their backends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SWITCHING: Final = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n
 
 
 class TunnelChannel(Protocol):
-    """The connection, as a tunnel sees it."""
+    """The interface of a connection that a tunnel uses."""
 
     def stream_overfull(self) -> bool: ...
 
@@ -32,10 +32,11 @@ class TunnelChannel(Protocol):
 class TunnelEnd:
     """The client's end of a tunnel.
 
-    `on_data` gets what the client sends. `writable` is False while the client is behind: then stop,
-    and go on when `on_writable` is called. `on_close` is called once if the end comes from this
-    side: the client left, or the server stops. `on_end` is called once, whoever ends it.
-    `on_leave` is called when the server is about to stop: who knows how to say so ends it now.
+    `on_data` gets what the client sends. `writable` is False while the client is slow: then pause,
+    and continue when `on_writable` is called. `on_close` is called once if the tunnel is closed by
+    this side: the client disconnected, or the server stops. `on_end` is called once, whichever side
+    closes. `on_leave` is called when the server is about to stop: protocols with a close message
+    close now.
     """
 
     __slots__ = (
@@ -62,11 +63,12 @@ class TunnelEnd:
         return self.writable
 
     def is_overfull(self) -> bool:
-        """Whether more is unsent than any client may leave unsent. If so, the end has begun."""
+        """Whether more is unsent than any client may leave unsent. If so, the connection is
+        ending."""
         return self.closed or self._channel.stream_overfull()
 
     def pause(self) -> None:
-        """Take nothing from the client for now."""
+        """Stop reading from the client."""
         if not self.closed:
             self._channel.tunnel_pause()
 
@@ -75,7 +77,7 @@ class TunnelEnd:
             self._channel.tunnel_resume()
 
     def close(self) -> None:
-        """Close when all that was written has gone out."""
+        """Close after written data was flushed."""
         if not self.closed:
             self._over()
             self._channel.tunnel_done()
@@ -86,7 +88,7 @@ class TunnelEnd:
             self._channel.stream_abort()
 
     def cut(self) -> None:
-        """The end comes from the client's side: tell the maker of the tunnel."""
+        """Notify the creator of the tunnel that the client's side has closed."""
         if not self.closed:
             self._over()
             if self.on_close is not None:
@@ -100,10 +102,10 @@ class TunnelEnd:
 
 
 class Tunnel:
-    """An answer: the request was for another protocol, and is granted.
+    """A result of the application: it accepts the upgrade to another protocol.
 
-    `headers` is a finished block that names the protocol. `start` is called with the client's end
-    when the answer is out, `on_dropped` instead of it if it never goes out.
+    `headers` is an encoded block that names the protocol. `start` is called with the client's end
+    after the response was written; `on_dropped` if it is never written.
     """
 
     __slots__ = ("headers", "on_dropped", "start")
@@ -120,7 +122,7 @@ class Tunnel:
         self.on_dropped = on_dropped
 
     def close(self) -> None:
-        """Tell its maker that nobody takes it."""
+        """Notify the creator that the tunnel is not used."""
         dropped, self.on_dropped = self.on_dropped, None
         if dropped is not None:
             dropped()

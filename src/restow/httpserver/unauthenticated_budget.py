@@ -1,11 +1,11 @@
-"""A work budget: how much CPU time some connections may use in one iteration of the event loop.
+"""Work budget: the CPU time that some connections may use in one iteration of the event loop.
 
-All unauthenticated connections of a listener share one: accepting them, each step of a TLS
-handshake, and each piece of a request. In each iteration at least one piece of work is done, and
-more as long as time remains. The rest waits in one of two queues, first in, first out: work of new
-connections, and work of the others. The queues alternate, so neither can starve the other. So an
-authenticated client waits for one piece of unauthenticated work at most, however many connections
-there are, and unauthenticated clients wait only for each other.
+All unauthenticated connections of a listener share one: accepts, each step of a TLS handshake, and
+each part of a request. In each iteration at least one work item is executed, and more while time
+remains. The rest waits in one of two FIFO queues: work of new connections, and other work. The
+queues alternate, so neither can starve the other. So an authenticated client waits for at most one
+item of unauthenticated work beyond the budget, however many connections there are, and
+unauthenticated clients wait only for each other.
 
 Not here: the work itself.
 """
@@ -29,23 +29,24 @@ class UnauthenticatedBudget:
     def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
         self._monotonic: Final = monotonic
         self._seconds: Final = seconds
-        """For all work together, in one iteration."""
+        """The share of an iteration for all work together."""
         self._queues: Final[tuple[deque[Callable[[], None]], ...]] = (deque(), deque())
-        """Work of new connections, and work of the others."""
+        """Work of new connections, and other work."""
         self._next_queue = 0
         self._left_seconds = 0.0
         self._has_begun = False
-        """Whether work was done in this iteration, so that its end is waited for."""
+        """Whether work was executed in this iteration, so that its end is scheduled."""
         self._is_working = False
 
     def __len__(self) -> int:
-        """How many pieces of work are queued."""
+        """The number of queued work items."""
         return sum(map(len, self._queues))
 
     def take(self, work: Callable[[], None], *, is_new: bool = False) -> bool:
-        """Do some work now if the budget allows it, otherwise queue it; whether it is done."""
+        """Execute work now if the budget allows it, else queue it; return whether it was
+        executed."""
         if self._is_working:
-            work()  # a part of other work, which the budget has allowed
+            work()  # called from other work, which the budget has admitted
             return True
         if self._begin() or (self._left_seconds > 0 and not len(self)):
             self._do(work)
@@ -54,7 +55,7 @@ class UnauthenticatedBudget:
         return False
 
     def wait(self, work: Callable[[], None]) -> None:
-        """Do some work in another iteration, behind the other queued work that is not new."""
+        """Queue work for another iteration, behind other work that is not new."""
         self._begin()
         self._queues[1].append(work)
 
@@ -71,7 +72,7 @@ class UnauthenticatedBudget:
         if not len(self):
             self._has_begun = False
             return
-        # Before any work, so that the queues go on even if it fails.
+        # Before any work, so that the queues continue even if it raises.
         asyncio.get_running_loop().call_soon(self._next_iteration)
         self._left_seconds = self._seconds
         while self._left_seconds > 0 and len(self):

@@ -34,7 +34,7 @@ async def test_a_write_that_is_cut_off_is_done_once() -> None:
     deadlines = Deadlines(write_seconds=0.2)
     async with limited(RequestLimits(deadlines=deadlines)) as server:
         alice = server.client("alice")
-        unknown = f"{OVERDUE}; whether it was done is not known"
+        unknown = f"{OVERDUE}; whether it was applied is unknown"
         body = config_map("held-back")
         assert_overdue(await alice.post(CONFIG_MAPS, body), unknown)
         assert_overdue(await alice.post(f"{CONFIG_MAPS}?timeout=100ms", body), unknown)

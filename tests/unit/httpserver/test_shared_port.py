@@ -145,7 +145,7 @@ async def test_a_half_greeted_client_is_served(
     raw.setblocking(False)
     door = listener._front
     assert door is not None
-    await until(lambda: door.arriving == 1)
+    await until(lambda: door.handshakes_open == 1)
     leaving = asyncio.create_task(listener.retire(seconds=0))
     await asyncio.sleep(0)
     reader, writer = await asyncio.open_connection(
