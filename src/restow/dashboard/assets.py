@@ -1,8 +1,8 @@
-"""The files of the dashboard, and what a browser is told about them.
+"""The static files of the dashboard, with their HTTP headers.
 
-They are read once, and served from memory under the names found then: a path that a request makes
-up is at most a name that is not there. No template is filled in, so no answer depends on data.
-Not here: who may see what; a page without data is for everybody, and data comes from the API.
+They are read once and served from memory by the names found then, so a requested path can never
+name another file. There are no templates, so no response depends on data. Not here: authorization;
+the page has no data and is public, and data comes from the API.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""What is of no such type is not served."""
+"""Files of other types are not served."""
 
 _DIRECTIVES: Final = (
     "default-src 'none'",
@@ -32,12 +32,12 @@ _DIRECTIVES: Final = (
     "base-uri 'none'",
     "form-action 'none'",
     "frame-ancestors 'none'",
-    # Text never becomes markup: the browser itself refuses, whatever a script may try.
+    # The browser rejects every conversion of text to markup by a script.
     "require-trusted-types-for 'script'",
     "trusted-types 'none'",
 )
 POLICY: Final = "; ".join(_DIRECTIVES)
-"""Everything from this server, nothing inline, nothing from elsewhere, in nobody's frame."""
+"""Only content of this server: nothing inline, nothing cross-origin, and no embedding in frames."""
 
 SECURITY_LINES: Final = (
     ("Content-Security-Policy", POLICY),
@@ -48,20 +48,20 @@ SECURITY_LINES: Final = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
 CACHE_LINE: Final = ("Cache-Control", "no-cache")
-"""Ask each time whether it is still good: an upgraded server has other files."""
+"""Browsers must revalidate: an upgraded server has other files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file, as it is sent."""
+    """A file and its headers."""
 
     body: bytes
     content_type: str
     etag: str
-    """Changes with the bytes, and only with them; equal on all servers of one release."""
+    """A hash of the bytes: equal on all servers of one release."""
 
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """The header lines of an answer with or without the bytes."""
+        """The headers of a response with or without the body."""
         return (
             ("Content-Type", self.content_type),
             ("ETag", self.etag),
@@ -70,7 +70,7 @@ class Asset:
         )
 
     def is_known_to(self, if_none_match: str | None) -> bool:
-        """Whether a client has it already, by what it says it has."""
+        """Whether the client's If-None-Match contains this ETag."""
         if if_none_match is None:
             return False
         known = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]

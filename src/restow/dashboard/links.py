@@ -1,10 +1,10 @@
-"""Asking a server for a link that lets a person in: once, and for some minutes.
+"""Requests a sign-in link for the dashboard: valid once, for some minutes.
 
     link = await login_link(HttpTransport(load_config(path), clock=clock), clock)
     print(link.url)
 
-The link stands for the user whose credential the transport sends. Whoever opens it is in as that
-user, for reading; so it is printed for the person at the terminal and put nowhere else.
+The link is for the user whose credential the transport sends. A browser that opens it is signed in
+as that user, read-only; so it is printed on the terminal and not stored or logged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWER_SECONDS_MAX: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LoginLink:
-    """An address for a browser, and until when it can be opened."""
+    """The URL for a browser, and its expiration."""
 
     url: str
     expires: datetime
@@ -41,7 +41,7 @@ class _Minted(msgspec.Struct):
 async def login_link(
     transport: Transport, clock: Clock, *, seconds_max: float = ANSWER_SECONDS_MAX
 ) -> LoginLink:
-    """Have a link made. Raises a StatusError, or ConnectionFailed when no server answers."""
+    """Request a link. Raises a StatusError, or ConnectionFailed when no server responds."""
     request = ClientRequest(
         method="POST", target=TICKETS_PATH, headers=(("Accept", "application/json"),)
     )
@@ -57,7 +57,9 @@ async def login_link(
         minted = msgspec.json.decode(body, type=_Minted)
     except msgspec.MsgspecError as error:
         raise ConnectionFailed(
-            transport.server, f"its answer is no link: {error}", advice="Is it a restow server?"
+            transport.server,
+            f"its response is not a link: {error}",
+            advice="Is it a restow server?",
         ) from error
     url = minted.url if "://" in minted.url else transport.server.rstrip("/") + minted.url
     return LoginLink(url, minted.expires)

@@ -167,7 +167,7 @@ def test_a_server_in_trouble_is_asked_again(page: Page) -> None:
 def test_strange_objects_are_read_without_an_error(page: Page) -> None:
     """Nothing in an object is believed to have the right type."""
     script = """
-      const { readMigration, Model, judge } = await import("/dashboard/static/js/model.js");
+      const { readMigration, Model, assess } = await import("/dashboard/static/js/model.js");
       const strange = [null, 7, "text", true, [], {}, [null], { conditions: 7 }];
       for (const value of strange) {
         readMigration({ metadata: { name: "m" }, spec: { resource: value }, status: value });
@@ -181,9 +181,9 @@ def test_strange_objects_are_read_without_an_error(page: Page) -> None:
         take("states", { spec: value, status: value });
         take("leases", { spec: value });
         take("events", { involvedObject: value, message: value });
-        for (const resource of model.resources.values()) judge(model, resource);
+        for (const resource of model.resources.values()) assess(model, resource);
         model.serverList();
-        model.timeline.told(10);
+        model.timeline.recent(10);
       }
       return "fine";
     """
@@ -200,7 +200,7 @@ def test_what_happens_to_many_at_once_is_told_once(page: Page) -> None:
       }
       timeline.agreed("core.pods", "3", "", ["v1", "v2"], 9000);
       timeline.agreed("core.pods", "3", "", ["v1", "v2"], 9500);
-      return timeline.told(10).map((entry) => entry.text);
+      return timeline.recent(10).map((entry) => entry.text);
     """
     assert run(page, script) == [
         "pods: servers write v1 and v2",
@@ -217,7 +217,7 @@ def test_agreement_is_told_in_the_order_of_its_epochs(page: Page) -> None:
         for (const [epoch, version, at] of seen) {
           timeline.agreed("core.pods", epoch, version, ["v1", "v2"], at);
         }
-        return timeline.told(10).map((entry) => entry.how);
+        return timeline.recent(10).map((entry) => entry.how);
       };
       return [
         told(["2", "", 5300], ["3", "v2", 5000]),
@@ -244,7 +244,7 @@ def test_durations_read_well(page: Page) -> None:
 
 # Two servers; what each says of the keys of secrets, and what the state says.
 KEYS_OF: Final = """
-  const { Model, judge } = await import("/dashboard/static/js/model.js");
+  const { Model, assess } = await import("/dashboard/static/js/model.js");
   const own = "coordination.restow.dev/";
   const modelOf = (secrets) => {
     const model = new Model({ nameOf: () => "v1" });
@@ -315,14 +315,14 @@ DRAWN: Final = """
 """
 
 
-def test_keys_are_judged_like_versions(page: Page) -> None:
+def test_keys_are_assessed_like_versions(page: Page) -> None:
     """Different ones are a disagreement, older ones are left to migrate, one that is waited for
     is neither; nothing is said of what nobody encrypts."""
     script = """
       const found = (said) => {
         const model = modelOf(said);
-        const { keysDiffer, isLeft, keys } = judge(model, model.resources.get("core.secrets"));
-        return [model.isEncrypted, keysDiffer, isLeft, keys?.blind.map(({ id }) => id) ?? null];
+        const { keysDiffer, isStale, keys } = assess(model, model.resources.get("core.secrets"));
+        return [model.isEncrypted, keysDiffer, isStale, keys?.lacking.map(({ id }) => id) ?? null];
       };
       return [plain, calm, left, split, pending].map(found);
     """
@@ -353,6 +353,6 @@ def test_keys_are_drawn(page: Page) -> None:
     ]
     assert "key aesgcm:key1 by 127.0.0.1:1, key aesgcm:key2 by 127.0.0.1:2" in split["verdict"]
     assert pending["agreed"] == "v1"
-    assert pending["chips"] == ["chip current: aesgcm:key1", "chip unknown: aesgcm:key2 waits"]
+    assert pending["chips"] == ["chip current: aesgcm:key1", "chip unknown: aesgcm:key2 pending"]
     assert "127.0.0.1:2 cannot read it" in pending["titles"][1]
-    assert "aesgcm:key2 waits: 127.0.0.1:2 cannot read it" in pending["verdict"]
+    assert "aesgcm:key2 is pending: 127.0.0.1:2 cannot read it" in pending["verdict"]

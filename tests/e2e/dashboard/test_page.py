@@ -102,7 +102,7 @@ def test_coming_in_by_token_and_going_out(browser: Browser, server: ServerProces
     page.type("wrong")
     page.press("Enter", code=ENTER)
     page.wait("document.getElementById('login-error').textContent", "a wrong token is refused")
-    assert page.text("#login-error") == "This token is not known here."
+    assert page.text("#login-error") == "This token is not valid for this cluster."
     assert page.problems == []
     assert len(page.failed_loads) == 1, "the refusal, which browsers log by themselves"
     page.evaluate("document.getElementById('token').select()")

@@ -124,32 +124,32 @@ def see_a_migration(page: Page, cluster: Cluster, server: ServerProcess) -> None
     }
     request = call(server, "POST", REQUESTS, body)
     page.wait("document.querySelector('#migrations-table tbody tr')", "the migration is shown")
-    assert page.text("#migrations-table .badge") == "waiting"
+    assert page.text("#migrations-table .badge") == "pending"
 
     write_status(cluster, request, running(request, scanned=400, remaining=600))
     page.wait("document.querySelector('#migrations progress').value === 0.4", "it is at 40 %")
     _, state, progress, rate, left, failed, _ = page.texts("#migrations-table tbody tr > *")
     assert state.split("\n") == ["running", "", "MigrationRunning: so far, so good"]
-    assert "40 %, 400 of 1,000 seen, 300 rewritten" in progress
+    assert "40 %, 400 of 1,000 scanned, 300 rewritten" in progress
     assert (rate, left, failed) == ("125/s", "5 s", "2")
     page.click("#migrations-table summary")
     assert page.texts(".failures li") == [f"default/{HOSTILE}: Invalid, no such field"]
     assert page.evaluate("document.images.length") == 1, "a name has become markup"
     assert row_of(page, WIDGETS_NAME)["Migration"] == "running 40 %"
-    assert "1 migration under way" in page.text("#verdict")
+    assert "1 migration running" in page.text("#verdict")
 
     write_status(cluster, request, running(request, scanned=900, remaining=100))
     page.wait("document.querySelector('#migrations progress').value === 0.9", "it is at 90 %")
     assert page.evaluate("document.querySelector('#migrations details').open"), "it was opened"
 
     write_status(cluster, request, ended(request))
-    page.wait("document.querySelector('#migrations-table .badge').textContent === 'done'", "done")
+    page.wait("document.querySelector('#migrations-table .badge').textContent === 'succeeded'", "done")
     passes = [call(server, "POST", f"{REQUESTS}/widgets-1/rewrite", {}) for _ in range(2)]
     assert passes[-1]["verified"] is True
     wait_verdict(page, "All servers agree on all 6")
     assert row_of(page, WIDGETS_NAME)["May be stored"] == "v2"
     assert story(page)[-2:] == [
-        "widgets.example.com: migration done",
+        "widgets.example.com: migration succeeded",
         "widgets.example.com: only v2 is stored",
     ]
 

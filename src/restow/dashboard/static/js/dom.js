@@ -1,10 +1,10 @@
-// Making and changing elements. Data only ever becomes text: nothing here takes markup.
+// Creates and updates elements. Data is inserted as text only: nothing here accepts markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 export const byId = (id) => document.getElementById(id);
 
-// An element with attributes and children; a child that is no node is shown as text.
+// An element with attributes and children; a child that is not a node becomes text.
 export function element(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -23,7 +23,7 @@ export function setAll(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) set(node, name, value);
 }
 
-// Set an attribute if it is not so already; null, undefined and false take it away.
+// Set an attribute if it differs; null, undefined and false remove it.
 export function set(node, name, value) {
   if (value === null || value === undefined || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);
@@ -33,13 +33,13 @@ export function set(node, name, value) {
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
-// Untouched text stays the same node, so that a reader's place in it is not lost.
+// Unchanged text keeps its node, so that selection and screen reader position are kept.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Make the children of a node those of some items, in their order. An item's element is kept by
-// its key from one call to the next: `make` is called once for it, `update` each time.
+// Reconcile the children of a node with a list of items. The element of an item is kept by its key
+// between calls: `make` is called once for it, `update` each time.
 export function keyed(parent, items, { key, make, update }) {
   const known = (parent.keyedChildren ??= new Map());
   const wanted = new Set();

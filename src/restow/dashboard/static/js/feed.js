@@ -1,14 +1,14 @@
-// What the API tells, live: several watches over one connection, resumed where they ended.
+// Live data from the API: several watches over one connection, resumed where they ended.
 //
-// A channel begins with everything there is (the server sends it as events, closed by a bookmark),
-// then goes on with changes. After a break it goes on behind the last version it saw; only if the
-// server no longer knows that version (410) does it begin anew. Nothing is asked for twice.
+// A channel starts with all existing objects (which the server sends as events, followed by a
+// bookmark), then continues with changes. After a disconnect it resumes at the last resource version
+// it received; only if the server no longer has that version (410) does it list all objects again.
 
 const WATCH = "/dashboard/watch";
 const INITIAL_END = "k8s.io/initial-events-end";
 const WAIT_MS_MIN = 500;
 const WAIT_MS_MAX = 15_000;
-// The server says something at least once a minute. Without a word for longer, it is not there.
+// The server sends a bookmark at least once a minute. Without any data for longer, it is disconnected.
 const SILENCE_MS_MAX = 75_000;
 const LINE_LENGTH_MAX = 16 * 1024 * 1024;
 
@@ -20,7 +20,7 @@ export class Channel {
     this.version = "";
     this.isOffered = true;
     this.objects = new Map();
-    // What has come so far of all there is; null when all has come.
+    // Keys of the initial objects received so far; null when all were received.
     this.seen = new Set();
   }
 
@@ -49,8 +49,8 @@ export class Channel {
   }
 }
 
-// `listener` has changed(channel, type, object, before), synced(channel), state(name, detail),
-// and denied(), after which the feed has ended.
+// Methods of `listener`: changed(channel, type, object, before), synced(channel),
+// state(name, detail), and denied(), after which the feed ends.
 export class Feed {
   constructor(channels, listener) {
     this.channels = channels;
@@ -97,7 +97,7 @@ export class Feed {
     });
   }
 
-  // One connection, until it ends: "again" to open the next at once, "lost" to wait first.
+  // One connection, until it ends: "again" to reconnect at once, "lost" to wait first.
   async connection() {
     const open = this.channels.filter((channel) => channel.isOffered);
     const query = new URLSearchParams(open.map((channel) => ["watch", channel.target()]));
@@ -109,7 +109,7 @@ export class Feed {
       const answer = await fetch(`${WATCH}?${query}`, { signal: ender.signal, cache: "no-store" });
       if (answer.status === 401 || answer.status === 403) throw new Denied();
       if (!answer.ok || answer.body === null) return "lost";
-      this.tell();
+      this.reportState();
       for await (const line of lines(answer.body)) {
         clearTimeout(silence);
         silence = setTimeout(end, SILENCE_MS_MAX);
@@ -125,15 +125,15 @@ export class Feed {
     }
   }
 
-  // Take one event of a channel; what is returned ends the connection.
+  // Handle one event of a channel; a result that is not empty ends the connection.
   take(channel, event) {
     const { type, object } = event;
     if (type === "ERROR") return this.fail(channel, object);
-    // A watch ends after some time by itself, and goes on where it was.
+    // A watch times out regularly, and is resumed.
     if (type === "END") return channel.isOffered ? "again" : "";
     this.failures = 0;
     const isEnd = type === "BOOKMARK" && Boolean(object.metadata.annotations?.[INITIAL_END]);
-    // Before all has come, the versions of objects are in no order, and nothing to go on behind.
+    // Initial objects are not ordered by version, so a watch cannot be resumed at one of them.
     if (channel.seen === null || isEnd) channel.version = object.metadata.resourceVersion;
     if (isEnd) this.complete(channel);
     if (type === "BOOKMARK") return "";
@@ -146,7 +146,7 @@ export class Feed {
     return "";
   }
 
-  // All there is has come; what was there before and is no more went away unseen.
+  // All initial objects were received: the others were deleted while disconnected.
   complete(channel) {
     const { seen } = channel;
     channel.seen = null;
@@ -156,7 +156,7 @@ export class Feed {
       this.listener.changed(channel, "DELETED", object, object);
     }
     this.listener.synced(channel);
-    this.tell();
+    this.reportState();
   }
 
   fail(channel, status) {
@@ -165,10 +165,10 @@ export class Feed {
       case 403:
         throw new Denied();
       case 404:
-        // This cluster has no such resource; the others are worth seeing all the same.
+        // This cluster does not serve the resource; show the others.
         channel.isOffered = false;
         this.listener.synced(channel);
-        this.tell();
+        this.reportState();
         return "";
       case 410:
         channel.restart();
@@ -178,7 +178,7 @@ export class Feed {
     }
   }
 
-  tell() {
+  reportState() {
     const complete = this.channels.every((channel) => channel.isComplete);
     this.listener.state(complete ? "live" : "loading");
   }
@@ -194,7 +194,7 @@ async function* lines(body) {
     if (done) return;
     const parts = (rest + value).split("\n");
     rest = parts.pop();
-    if (rest.length > LINE_LENGTH_MAX) throw new Error("a line without end");
+    if (rest.length > LINE_LENGTH_MAX) throw new Error("a line is too long");
     yield* parts;
   }
 }

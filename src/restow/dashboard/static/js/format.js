@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them. Pure.
+// Formats numbers, times and names. Pure.
 
 const CORE = "core";
 
@@ -32,10 +32,10 @@ export function milliseconds(seconds) {
   return value >= 10 ? `${Math.round(value)} ms` : `${value.toFixed(1)} ms`;
 }
 
-// "example.com/v1" is "v1": the group is said once, in the name of the resource.
+// "example.com/v1" becomes "v1": the group is shown once, in the name of the resource.
 export const shortVersion = (apiVersion) => apiVersion.slice(apiVersion.lastIndexOf("/") + 1);
 
-// The key of a resource: as the object is called in which servers report it.
+// The key of a resource: the name of its StorageVersion.
 export const resourceKey = (group, resource) => `${group || CORE}.${resource}`;
 
 // "example.com.widgets" is the resource widgets of the group example.com.
@@ -45,13 +45,13 @@ export function splitKey(key) {
   return { group: group === CORE ? "" : group, resource: key.slice(dot + 1) };
 }
 
-// As kubectl takes it: widgets.example.com, configmaps.
+// The name that kubectl accepts: widgets.example.com, configmaps.
 export function displayName(key) {
   const { group, resource } = splitKey(key);
   return group ? `${resource}.${group}` : resource;
 }
 
-// Some names, and how many more.
+// The first few names, and the number of the others.
 export function listed(names, most = 3) {
   if (names.length <= most) return names.join(", ");
   return `${names.slice(0, most).join(", ")} and ${names.length - most} more`;

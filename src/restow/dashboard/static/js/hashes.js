@@ -1,7 +1,7 @@
-// From a hash of a stored version to the version's name.
+// Resolves storage version hashes to the names of versions.
 //
-// The hash is of group, version and kind, so each version that any server decodes can be tried. The
-// kind of a resource is in discovery. A hash that nothing fits stays what it is.
+// The hash is computed from group, version and kind, so all versions that servers decode are tried.
+// Discovery has the kind of a resource. A hash that matches none is shown as it is.
 
 const DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const HASH_BYTES = 8;
@@ -13,12 +13,12 @@ export class HashNames {
     this.tried = new Set();
   }
 
-  // "v1" for a hash that is known, otherwise null.
+  // The version of a hash, such as "v1", or null.
   nameOf(hash) {
     return this.names.get(hash) ?? null;
   }
 
-  // Learn the kinds of all resources; a resource has one, whatever the version.
+  // Read the kinds of all resources; a resource has the same kind in all versions.
   async discover() {
     for (const root of ["/api", "/apis"]) {
       const answer = await fetch(root, { headers: { Accept: DISCOVERY } });
@@ -33,7 +33,7 @@ export class HashNames {
     }
   }
 
-  // Try the versions of a resource; whether any name was learnt.
+  // Compute the hashes of the versions of a resource; whether there was a new one.
   async learn(group, resource, versions) {
     const kind = this.kinds.get(`${group}/${resource}`);
     if (!kind) return false;

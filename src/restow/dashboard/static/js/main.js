@@ -1,4 +1,4 @@
-// The page: in or out, the feed that keeps the model, and drawing what has changed.
+// The page: sign-in and sign-out, the feed that updates the model, and rendering of changes.
 
 import { byId, set, setText } from "./dom.js";
 import { Channel, Feed } from "./feed.js";
@@ -30,7 +30,7 @@ class Page {
     this.hashes = new HashNames();
     this.model = new Model(this.hashes);
     this.matrix = new Matrix(this.model);
-    this.told = new Set();
+    this.announced = new Set();
     this.isScheduled = false;
     this.discovery = null;
     this.feed = new Feed(channels(), this);
@@ -43,7 +43,7 @@ class Page {
     clearInterval(this.timer);
   }
 
-  // --- what the feed tells ---
+  // --- called by the feed ---
 
   changed(channel, type, object, before) {
     const knownServers = this.model.servers.size;
@@ -71,16 +71,16 @@ class Page {
 
   denied() {
     this.stop();
-    showLogin("The session has ended, or this user may not see storage versions.");
+    showLogin("The session has expired, or this user may not list storage versions.");
   }
 
   // --- hashes ---
 
-  // A new server may know other versions. One question a second is enough.
+  // A new server may serve other versions. One request per second is enough.
   discover() {
     this.discovery ??= new Promise((resolve) => setTimeout(resolve, this.hashes.kinds.size ? DISCOVER_AGAIN_MS : 0))
       .then(() => this.hashes.discover())
-      .catch(() => undefined) // the names are nice to have; the next server asks again
+      .catch(() => undefined) // version names are optional; the next server triggers another request
       .then(() => {
         this.discovery = null;
         return this.learn([...this.model.resources.values()]);
@@ -97,7 +97,7 @@ class Page {
     }
   }
 
-  // --- drawing ---
+  // --- rendering ---
 
   schedule() {
     if (this.isScheduled) return;
@@ -117,7 +117,7 @@ class Page {
     drawMigrations(model);
     if (model.timeline.changed) {
       model.timeline.changed = false;
-      announce(drawEvents(model.timeline), this.told);
+      announce(drawEvents(model.timeline), this.announced);
     }
     model.changed.clear();
     model.serversChanged = false;
@@ -135,7 +135,7 @@ class Page {
   }
 }
 
-// --- in and out ---
+// --- sign-in and sign-out ---
 
 function showLogin(message = "") {
   set(byId("main"), "hidden", true);
@@ -159,7 +159,7 @@ async function start() {
   set(byId("login"), "hidden", true);
   set(byId("main"), "hidden", false);
   setText(byId("who"), user);
-  // Who came with a certificate cannot leave: the browser shows it each time.
+  // A user with a client certificate cannot sign out: the browser presents it each time.
   set(byId("leave"), "hidden", !expires);
   page?.stop();
   page = new Page();

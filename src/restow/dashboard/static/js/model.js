@@ -1,7 +1,7 @@
-// The cluster as the page knows it: objects of the API, read into what is shown. No elements here.
+// The state of the cluster, read from objects of the API. No elements here.
 //
-// Nothing in an object is believed to have the right type: a migration's status is whatever its
-// migrator writes.
+// No field of an object is assumed to have the right type: the status of a migration is written by
+// its migrator.
 
 import { resourceKey, shortVersion, splitKey } from "./format.js";
 import { IDENTITY, canRead, keyLabels } from "./keys.js";
@@ -11,7 +11,7 @@ const OWN = "coordination.restow.dev/";
 const SAMPLES_MAX = 60;
 const UNKNOWN = "Unknown";
 const KEYS_EQUAL = "AllEncryptionKeysEqual";
-// All write with one key, and some wait for another: that is no disagreement.
+// All servers write with one key, and some wait for another: that is not a disagreement.
 const KEY_PENDING = "EncryptionKeyPending";
 
 export class Model {
@@ -22,7 +22,7 @@ export class Model {
     this.migrations = new Map();
     this.timeline = new Timeline();
     this.isSynced = false;
-    // What has to be drawn again.
+    // Keys of the resources to render again.
     this.changed = new Set();
     this.serversChanged = true;
   }
@@ -62,13 +62,13 @@ export class Model {
     server.host = textOf(lease.metadata.labels?.["kubernetes.io/hostname"]);
     server.leaseSeconds = numberOf(lease.spec?.leaseDurationSeconds) ?? 15;
     const renewed = dateOf(lease.spec?.renewTime);
-    // How long ago by the clock of this page, since the clocks of machines differ; of what was
-    // there before the page, the server's word has to do.
+    // Measured by the clock of this page, since the clocks of machines differ; for leases from
+    // before the page was opened, the renewTime of the server is used.
     const age = known ? 0 : Math.max(0, Date.now() - (renewed ?? Date.now()));
-    server.heardAt = performance.now() - age;
+    server.renewedAt = performance.now() - age;
     this.takeFigures(server, notes[`${OWN}figures`], renewed);
     this.servers.set(id, server);
-    // What is seen as it happens is told by the clock of the page, so that its order is right.
+    // Live changes get times of the clock of the page, so that they are in order.
     if (!known) this.timeline.joined(server, this.isSynced ? Date.now() : server.created ?? Date.now());
   }
 
@@ -87,7 +87,7 @@ export class Model {
     if (server.samples.length > SAMPLES_MAX) server.samples.shift();
   }
 
-  // Servers in a lasting order: by address, so that an upgraded one stands where its elder stood.
+  // Servers in a stable order: by address, so that an upgraded one replaces the previous one.
   serverList() {
     const found = [...this.servers.values()];
     const known = new Set(found.map((server) => server.id));
@@ -95,7 +95,7 @@ export class Model {
       for (const id of resource.entries.keys()) {
         if (known.has(id)) continue;
         known.add(id);
-        found.push({ id, samples: [], address: "", release: "", host: "", created: null, isStranger: true });
+        found.push({ id, samples: [], address: "", release: "", host: "", created: null, lacksLease: true });
       }
     }
     const place = (server) => server.address || `~${server.id}`;
@@ -138,9 +138,9 @@ export class Model {
       return this.drop(resource);
     }
     const status = report.status ?? {};
-    const said = (name) => parse(report.metadata.annotations?.[`${OWN}${name}`]) ?? {};
-    const [keys, preferred] = [said("encryption-keys"), said("preferred-encryption-keys")];
-    const readable = said("readable-encryption-keys");
+    const reported = (name) => parse(report.metadata.annotations?.[`${OWN}${name}`]) ?? {};
+    const [keys, preferred] = [reported("encryption-keys"), reported("preferred-encryption-keys")];
+    const readable = reported("readable-encryption-keys");
     for (const entry of objectsOf(status.storageVersions)) {
       const id = textOf(entry.apiServerID);
       resource.entries.set(id, {
@@ -177,27 +177,27 @@ export class Model {
     if (isGone) this.drop(resource);
   }
 
-  // One of the hashes that may be stored: what it is called, and what it means.
+  // One of the persisted hashes: its version name, and its meaning.
   stored(resource, hash) {
     if (hash === UNKNOWN) return { hash, name: "unknown", meaning: "unknown" };
     const name = this.hashes.nameOf(hash);
-    // What is written now is what the servers say; of a hash without a name, what the state says.
+    // Current versions are those of the servers; for a hash without a name, that of the StorageState.
     const written = [...resource.entries.values()].map(({ encoding }) => shortVersion(encoding));
     const isCurrent = name !== null && written.length ? written.includes(name) : hash === resource.current;
     return { hash, name: name ?? hash, meaning: isCurrent ? "current" : "old" };
   }
 
-  // Whether anything is encrypted at all; if not, nothing is said of keys.
+  // Whether any resource is encrypted; if not, keys are not shown.
   get isEncrypted() {
     return [...this.resources.values()].some((resource) => keysOf(resource) !== null);
   }
 
-  // How keys are called on the page.
+  // The labels of keys on the page.
   keyLabels() {
     return keyLabels([...this.resources.values()].flatMap((resource) => keysOf(resource)?.all ?? []));
   }
 
-  // All versions that any server names, for telling hashes apart.
+  // All versions that any server reports, to resolve hashes.
   versionsOf(resource) {
     const found = new Set();
     for (const { encoding, decodable, served } of resource.entries.values()) {
@@ -218,14 +218,14 @@ export class Model {
       return;
     }
     const migration = readMigration(object);
-    // Some migrators renew this time with each word they say.
+    // Some migrators update this time with each status.
     migration.started = before?.started ?? migration.started;
     this.migrations.set(uid, migration);
     this.changed.add(migration.key);
     this.timeline.migration(migration, this.isSynced ? Date.now() : null);
   }
 
-  // The one migration of a resource that says most: a running one, else the newest.
+  // The most relevant migration of a resource: the active one, else the newest.
   migrationOf(key) {
     let found = null;
     for (const migration of this.migrations.values()) {
@@ -250,7 +250,7 @@ export function readMigration(object) {
   const running = condition("Running");
   const end = failed ?? succeeded;
   const isPaused = object.metadata.annotations?.["migrator.restow.dev/paused"] === "true";
-  const phase = failed ? "failed" : succeeded ? "succeeded" : isPaused ? "paused" : running ? "running" : "waiting";
+  const phase = failed ? "failed" : succeeded ? "succeeded" : isPaused ? "paused" : running ? "running" : "pending";
   const scanned = numberOf(progress.scanned) ?? 0;
   const remaining = numberOf(progress.remaining);
   return {
@@ -282,7 +282,7 @@ export function readMigration(object) {
   };
 }
 
-// The in-tree API has no place for progress; there the migrator's own note of where it is must do.
+// The in-tree API has no field for progress; there the checkpoint of the migrator is used.
 function positionOf(object) {
   const found = parse(object.metadata.annotations?.["migrator.restow.dev/position"]) ?? {};
   const [total, scanned] = [numberOf(found.objects), numberOf(found.scanned)];
@@ -293,10 +293,10 @@ function positionOf(object) {
 
 const share = (done, left) => (done + left > 0 ? done / (done + left) : 1);
 
-// --- judging ---
+// --- assessment ---
 
-// What a resource asks of who looks at it. Pure, so that it can be tried by itself.
-export function judge(model, resource) {
+// Whether a resource needs attention, and why. Pure, so that it can be tested separately.
+export function assess(model, resource) {
   const encodings = new Map();
   for (const [id, { encoding }] of resource.entries) {
     const version = shortVersion(encoding);
@@ -308,19 +308,19 @@ export function judge(model, resource) {
   const keys = keysOf(resource);
   const keysDiffer = refusal?.type === KEYS_EQUAL || Boolean(keys?.differ);
   const stored = resource.persisted.map((hash) => model.stored(resource, hash));
-  const isLeft = stored.some((each) => each.meaning === "old") || Boolean(keys?.old.length);
+  const isStale = stored.some((each) => each.meaning === "old") || Boolean(keys?.old.length);
   const isUnsure = stored.some((each) => each.meaning === "unknown");
   const migration = model.migrationOf(resource.key);
   const attention =
     (migration?.phase === "failed" ? 16 : 0) +
     (differs || keysDiffer ? 8 : 0) +
     (migration?.isActive ? 4 : 0) +
-    (isLeft || keys?.waiting.length ? 2 : 0);
-  return { encodings, differs, keysDiffer, keys, refusal, stored, isLeft, isUnsure, migration, attention };
+    (isStale || keys?.waiting.length ? 2 : 0);
+  return { encodings, differs, keysDiffer, keys, refusal, stored, isStale, isUnsure, migration, attention };
 }
 
-// The encryption keys of a resource: who writes with which, who waits for which, who cannot read
-// that, and which may still be stored. null where nobody encrypts.
+// The encryption keys of a resource: keys that servers write with, keys that servers wait for, the
+// servers that cannot read those, and keys under which objects may be stored. null if unencrypted.
 export function keysOf(resource) {
   const entries = [...resource.entries];
   const written = new Map();
@@ -330,17 +330,17 @@ export function keysOf(resource) {
   const all = new Set([...written.keys(), ...waiting.map(({ key }) => key), ...resource.keys]);
   if (![...all, ...known].some((key) => key !== IDENTITY)) return null;
   const wanted = [...new Set(waiting.map(({ key }) => key))];
-  const blind = wanted.flatMap((key) =>
+  const lacking = wanted.flatMap((key) =>
     entries.filter(([, each]) => !canRead(each.readableKeys, key)).map(([id]) => ({ id, key })),
   );
   const agreed = written.size === 1 ? [...written.keys()][0] : "";
-  // If a version is not known, keys are not either.
+  // If a version is unknown, keys are unknown, too.
   const isUnsure = resource.persisted.includes(UNKNOWN);
   const old = agreed && !isUnsure ? resource.keys.filter((key) => key !== agreed) : [];
-  return { all: [...all], written, agreed, differ: written.size > 1, waiting, blind, old };
+  return { all: [...all], written, agreed, differ: written.size > 1, waiting, lacking, old };
 }
 
-// --- reading what came ---
+// --- tolerant readers ---
 
 // An empty or missing list means that objects may be stored in any version.
 function persistedHashes(listed) {
@@ -350,7 +350,7 @@ function persistedHashes(listed) {
 
 export const textOf = (value) => (typeof value === "string" ? value : "");
 export const listOf = (value) => (Array.isArray(value) ? value : []);
-// What is no object in a list of objects is left out.
+// Elements that are not objects are left out.
 export const objectsOf = (value) => listOf(value).filter((each) => each !== null && typeof each === "object");
 export const numberOf = (value) => (Number.isFinite(value) ? value : null);
 

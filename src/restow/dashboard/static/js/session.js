@@ -1,16 +1,16 @@
-// Coming in and going out. A token or a ticket is exchanged at once for a cookie that no script
-// can read, so that nothing worth stealing stays in the page.
+// Sign-in and sign-out. A token or a ticket is exchanged at once for a cookie that no script can
+// read, so that the page keeps no credential.
 
 const SESSION = "/dashboard/session";
 const TICKETS = "/dashboard/tickets";
 
 export async function currentUser() {
   const answer = await fetch(SESSION, { cache: "no-store" });
-  if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+  if (!answer.ok) throw new Error(`the server responded with status ${answer.status}`);
   return answer.json();
 }
 
-// The ticket of a link, which is taken out of the address so that nobody copies it along.
+// The ticket of a link, which is removed from the address so that it is not copied with it.
 export function takeTicket() {
   const ticket = location.hash.slice(1);
   if (location.pathname !== "/dashboard/login") return "";
@@ -23,10 +23,10 @@ export async function enterWithToken(token) {
   try {
     answer = await fetch(TICKETS, { method: "POST", headers: { Authorization: `Bearer ${token}` } });
   } catch {
-    // Also what a browser says of a token that no header can carry.
-    throw new Error("The server cannot be reached, or this cannot be a token.");
+    // Browsers throw the same error for a token that is not valid in a header.
+    throw new Error("The server cannot be reached, or the token contains invalid characters.");
   }
-  if (answer.status === 401) throw new Error("This token is not known here.");
+  if (answer.status === 401) throw new Error("This token is not valid for this cluster.");
   if (!answer.ok) throw new Error(await messageOf(answer));
   await enterWithTicket((await answer.json()).ticket);
 }
@@ -45,8 +45,8 @@ export const leave = () => fetch(SESSION, { method: "DELETE" });
 async function messageOf(answer) {
   try {
     const { message } = await answer.json();
-    return message || `The server answers ${answer.status}.`;
+    return message || `The server responded with status ${answer.status}.`;
   } catch {
-    return `The server answers ${answer.status}.`;
+    return `The server responded with status ${answer.status}.`;
   }
 }

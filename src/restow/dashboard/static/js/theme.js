@@ -1,9 +1,9 @@
-// Light, dark, or as the system says. The choice is kept in this browser.
+// Light, dark, or system default. The choice is stored in this browser.
 
 const KEY = "restow-theme";
 const NEXT = { system: "light", light: "dark", dark: "system" };
 const SIGN = { system: "◐", light: "☀", dark: "☾" };
-const NAME = { system: "as the system", light: "light", dark: "dark" };
+const NAME = { system: "system default", light: "light", dark: "dark" };
 
 export function startTheme(button) {
   let theme = read();
@@ -19,7 +19,7 @@ export function startTheme(button) {
     try {
       localStorage.setItem(KEY, theme);
     } catch {
-      // A browser may refuse to keep anything; then it lasts as long as the page.
+      // A browser may deny storage; then the choice lasts until the page is closed.
     }
     show();
   });

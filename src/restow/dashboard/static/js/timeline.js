@@ -1,12 +1,12 @@
-// What has happened, in order: servers that came and went, agreement lost and found, migrations.
+// The history in order: servers that joined and left, changes of agreement, migrations.
 //
-// Of the time before the page was opened only what objects still tell is known: when leases were
-// made, Events, and the times of conditions. No elements here.
+// The time before the page was opened is covered only as far as objects show it: creation of leases,
+// Events, and times of conditions. No elements here.
 
 import { displayName, listed, plural, shortVersion } from "./format.js";
 
 const ENTRIES_MAX = 500;
-// What happens to many resources at once is one thing to tell.
+// The same change of many resources within this time is one entry.
 const TOGETHER_MS = 3_000;
 const EVENT_NAME = /^(.*)\.epoch-(\d+)$/;
 
@@ -16,9 +16,9 @@ export class Timeline {
   constructor() {
     this.entries = [];
     this.keys = new Set();
-    // From when to when each server lived, also those that are gone.
-    this.lives = new Map();
-    // When each epoch of the agreement on a resource began, as far as is known.
+    // The time range of each server, including those that have left.
+    this.lifetimes = new Map();
+    // The known start of each epoch of the agreement on a resource.
     this.epochs = new Map();
     this.changed = true;
   }
@@ -33,14 +33,14 @@ export class Timeline {
   }
 
   joined(server, at) {
-    this.lives.set(server.id, { server, from: at, to: null });
+    this.lifetimes.set(server.id, { server, from: at, to: null });
     const release = server.release ? `, release ${server.release},` : "";
     this.add(`joined ${server.id}`, { at, kind: "joined", text: `${serverName(server)}${release} joined` });
   }
 
   left(server, now) {
-    const life = this.lives.get(server.id);
-    if (life) life.to = +now;
+    const lifetime = this.lifetimes.get(server.id);
+    if (lifetime) lifetime.to = +now;
     const release = server.release ? `, release ${server.release},` : "";
     this.add(`left ${server.id}`, { at: +now, kind: "left", text: `${serverName(server)}${release} left` });
   }
@@ -58,7 +58,7 @@ export class Timeline {
     this.add(`agreement ${key} ${epoch}`, { at, kind: version ? "agreed" : "differs", resource: key, how });
   }
 
-  // Events tell whole seconds only. What came first, the epochs tell.
+  // Events have a resolution of one second. Epochs determine the order.
   inOrder(key, epoch, seen) {
     const known = this.epochs.get(key) ?? new Map();
     this.epochs.set(key, known);
@@ -74,7 +74,7 @@ export class Timeline {
     return at;
   }
 
-  // The server's own record, also of what happened before the page was opened.
+  // Events of servers, which also cover the time before the page was opened.
   takeEvent(event) {
     const [, key, epoch] = EVENT_NAME.exec(event.metadata.name) ?? [];
     if (!key || event.involvedObject?.kind !== "StorageVersion") return;
@@ -96,19 +96,19 @@ export class Timeline {
     }
   }
 
-  // `now` if it is seen as it happens, otherwise null: then its own times have to do.
+  // `now` for a live change, otherwise null: then the times in the object are used.
   migration(migration, now) {
     const { uid, key, phase, created, started, ended, reason } = migration;
-    const tell = (kind, at, how) =>
+    const note = (kind, at, how) =>
       this.add(`migration ${uid} ${kind}`, { at: now ?? at, kind, resource: key, how });
-    tell("asked", created, "migration asked for");
-    if (started !== null) tell("running", started, "migration runs");
-    if (phase === "succeeded") tell("succeeded", ended, "migration done");
-    if (phase === "failed") tell("failed", ended, `migration failed: ${reason || "no reason given"}`);
+    note("created", created, "migration created");
+    if (started !== null) note("running", started, "migration started");
+    if (phase === "succeeded") note("succeeded", ended, "migration succeeded");
+    if (phase === "failed") note("failed", ended, `migration failed: ${reason || "no reason given"}`);
   }
 
-  // Newest first; what was alike and at the same time is one.
-  told(most) {
+  // Newest first; equal entries at the same time are merged.
+  recent(most) {
     const found = [];
     for (let index = this.entries.length - 1; index >= 0 && found.length < most; index -= 1) {
       const entry = this.entries[index];
@@ -125,7 +125,7 @@ export class Timeline {
     return found.map((entry) => ({ ...entry, text: textOf(entry) }));
   }
 
-  // How many resources the servers wrote differently, from each moment on.
+  // The number of resources on which servers differ, over time.
   differing() {
     const steps = [];
     const open = new Set();

@@ -1,11 +1,11 @@
-// The timeline: a lane for each place of a server, one for agreement, one for migrations; and the
-// same in words, which is also what a screen reader reads.
+// The timeline: a lane for each server address, one for agreement, one for migrations; and the same
+// as text, which screen readers read.
 
 import { byId, element, keyed, set, setText, svg } from "../dom.js";
 import { clock, displayName, duration, plural } from "../format.js";
 import { serverName } from "../timeline.js";
 
-const TOLD_MAX = 60;
+const ENTRIES_SHOWN_MAX = 60;
 const WINDOW_MS_MIN = 60_000;
 const WINDOW_MS_MAX = 30 * 60_000;
 const LANE = 24;
@@ -15,12 +15,12 @@ const LABEL_NARROW = 96;
 const NARROW = 480;
 const SIGNS = {
   joined: "+", left: "−", agreed: "=", differs: "≠", grown: "↑", narrowed: "↓",
-  asked: "…", running: "›", succeeded: "✓", failed: "×",
+  created: "…", running: "›", succeeded: "✓", failed: "×",
 };
 
 export function drawEvents(timeline) {
-  const told = timeline.told(TOLD_MAX);
-  keyed(byId("events"), told, {
+  const entries = timeline.recent(ENTRIES_SHOWN_MAX);
+  keyed(byId("events"), entries, {
     key: (entry) => `${entry.at} ${entry.kind} ${entry.text}`,
     make: (entry) =>
       element(
@@ -32,7 +32,7 @@ export function drawEvents(timeline) {
       ),
     update: () => undefined,
   });
-  return told;
+  return entries;
 }
 
 export function drawLanes(model) {
@@ -47,7 +47,7 @@ export function drawLanes(model) {
   const height = lanes.length * LANE + 18;
   const picture = svg(
     "svg",
-    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `The last ${duration((now - start) / 1000)}: ${plural(lanes.length - 2, "place")} of servers, agreement and migrations; in words below` },
+    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `The last ${duration((now - start) / 1000)}: ${plural(lanes.length - 2, "server")}, agreement and migrations; as text below` },
     ...lanes.flatMap((lane, index) => drawLane(lane, index * LANE, { x, label, width, start, now })),
     ...ticks(start, now, x, height),
   );
@@ -56,7 +56,7 @@ export function drawLanes(model) {
 
 function makeLanes(model, now) {
   const places = new Map();
-  for (const { server, from, to } of model.timeline.lives.values()) {
+  for (const { server, from, to } of model.timeline.lifetimes.values()) {
     const name = serverName(server);
     const bars = places.get(name) ?? [];
     bars.push({ from, to: to ?? now, kind: to === null ? "alive" : "gone", text: server.release || server.id.slice(-6), title: `${name} ${server.release} ${server.id}` });
@@ -72,7 +72,7 @@ function makeLanes(model, now) {
 
 function agreementBars(model, now) {
   const steps = model.timeline.differing();
-  const first = Math.min(...[...model.timeline.lives.values()].map((life) => life.from), now);
+  const first = Math.min(...[...model.timeline.lifetimes.values()].map((life) => life.from), now);
   const bars = [];
   let open = { from: Math.min(first, steps[0]?.at ?? now), count: 0 };
   for (const step of [...steps, { at: now, count: null }]) {
@@ -101,8 +101,8 @@ function migrationBars(model, now) {
     }));
 }
 
-// As much as there is to see, within bounds. Servers that have been there for long are no reason
-// to look back to when they came.
+// The start of the time axis: the oldest recent change, within bounds. The start of a server that has
+// been running for long does not count.
 function startOf(lanes, now) {
   const moments = lanes.flatMap((lane) => lane.bars.flatMap((bar) => [bar.from, bar.to]));
   const recent = moments.filter((at) => at > now - WINDOW_MS_MAX && at < now - 1000);
@@ -143,9 +143,9 @@ function ticks(start, now, x, height) {
   return nodes;
 }
 
-// New entries, in words, for those who hear the page.
-export function announce(told, seen) {
-  const fresh = told.filter((entry) => !seen.has(`${entry.at} ${entry.text}`));
-  for (const entry of told) seen.add(`${entry.at} ${entry.text}`);
+// Announce new entries to screen readers.
+export function announce(entries, seen) {
+  const fresh = entries.filter((entry) => !seen.has(`${entry.at} ${entry.text}`));
+  for (const entry of entries) seen.add(`${entry.at} ${entry.text}`);
   if (fresh.length) setText(byId("announce"), fresh.slice(0, 3).map((entry) => entry.text).join(". "));
 }

@@ -1,14 +1,12 @@
-// Servers and resources: who writes what in which version, and what may be stored.
+// The table of resources and servers: the encoding version per server, and persisted versions.
 //
-// A row is made once and drawn again only when its resource has changed, so that hundreds of
-// resources stay quick. Filter and order only hide and move rows.
+// A row is created once and rendered again only when its resource has changed, so that hundreds of
+// resources stay fast. Filter and order only hide and move rows.
 
 import { byId, element, keyed, set, setText } from "../dom.js";
 import { displayName, plural, shortVersion } from "../format.js";
-import { judge } from "../model.js";
+import { assess } from "../model.js";
 import { serverName } from "../timeline.js";
-
-const PHASES = { waiting: "waiting", running: "running", paused: "paused", succeeded: "done", failed: "failed" };
 
 export class Matrix {
   constructor(model) {
@@ -16,7 +14,7 @@ export class Matrix {
     this.table = byId("matrix");
     this.rows = new Map();
     this.columns = [];
-    this.wish = { text: "", differing: false, sort: "attention" };
+    this.view = { text: "", differing: false, sort: "attention" };
     this.needsOrder = true;
     this.hasKeys = false;
     this.keyLabel = null;
@@ -25,11 +23,11 @@ export class Matrix {
 
   listen() {
     const filter = byId("filter");
-    filter.addEventListener("input", () => this.want({ text: filter.value.trim().toLowerCase() }));
+    filter.addEventListener("input", () => this.setView({ text: filter.value.trim().toLowerCase() }));
     const differing = byId("differing");
-    differing.addEventListener("change", () => this.want({ differing: differing.checked }));
+    differing.addEventListener("change", () => this.setView({ differing: differing.checked }));
     const sort = byId("sort");
-    sort.addEventListener("change", () => this.want({ sort: sort.value }));
+    sort.addEventListener("change", () => this.setView({ sort: sort.value }));
     addEventListener("keydown", (event) => {
       if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.target.closest?.("input, select, textarea")) return;
@@ -38,8 +36,8 @@ export class Matrix {
     });
   }
 
-  want(part) {
-    Object.assign(this.wish, part);
+  setView(part) {
+    Object.assign(this.view, part);
     this.order();
   }
 
@@ -49,14 +47,14 @@ export class Matrix {
     const hasKeys = model.isEncrypted;
     const isOther = this.hasKeys !== hasKeys;
     this.hasKeys = hasKeys;
-    // Once for all rows: what a key is called depends on all others.
+    // Once for all rows: the label of a key depends on all others.
     this.keyLabel = hasKeys ? model.keyLabels() : null;
     if ((model.serversChanged || isOther) && (this.drawHead() || isOther)) names = model.resources.keys();
     for (const key of [...names]) this.drawRow(key);
     if (model.changed.size || this.needsOrder) this.order();
   }
 
-  // Whether the columns are others than before, so that all rows must be drawn.
+  // Whether the columns have changed, so that all rows must be rendered.
   drawHead() {
     const servers = this.model.serverList();
     const ids = servers.map((server) => server.id);
@@ -94,11 +92,11 @@ export class Matrix {
       return;
     }
     const row = known ?? this.makeRow(resource);
-    const found = judge(this.model, resource);
+    const found = assess(this.model, resource);
     row.found = found;
     row.resource = resource;
     set(row, "data-differs", found.differs || found.keysDiffer);
-    set(row, "data-left", found.isLeft);
+    set(row, "data-old", found.isStale);
     const cells = [
       { id: " name", resource },
       ...this.columns.map((id) => ({ id, entry: resource.entries.get(id), resource, found })),
@@ -151,7 +149,7 @@ export class Matrix {
     set(node, "data-label", serverName(this.model.servers.get(id) ?? { id }));
     if (entry === undefined) {
       setText(node, "–");
-      set(node, "title", "not served here");
+      set(node, "title", "not served by this server");
       set(node, "data-look", "none");
       return;
     }
@@ -159,13 +157,13 @@ export class Matrix {
     setText(node, version);
     const key = found.keys === null ? "" : `, with the key ${this.keyLabel(entry.key)}`;
     set(node, "title", `writes ${entry.encoding}${key}, reads ${entry.decodable.join(", ")}`);
-    // The lesser part of the servers stands out, so that one sees who it is.
+    // Servers in the minority are highlighted.
     const sizes = [...found.encodings.values()].map((ids) => ids.length);
-    const isLesser = found.encodings.get(version).length < Math.max(...sizes);
-    set(node, "data-look", found.encodings.size < 2 ? "same" : isLesser ? "other" : "split");
+    const isMinority = found.encodings.get(version).length < Math.max(...sizes);
+    set(node, "data-look", found.encodings.size < 2 ? "same" : isMinority ? "other" : "split");
   }
 
-  // The key that is written with, those under which objects may be left, and the one that waits.
+  // The key that servers write with, older keys of stored objects, and the pending key.
   drawKeys(node, keys) {
     const label = this.keyLabel;
     const nameOf = (id) => serverName(this.model.servers.get(id) ?? { id });
@@ -175,12 +173,12 @@ export class Matrix {
       chips.push({ id: `written ${key}`, look: keys.differ ? "old" : "current", text: label(key) + who, title: `written with ${key}` });
     }
     for (const key of keys?.old ?? []) {
-      chips.push({ id: `old ${key}`, look: "old", text: label(key), title: `objects may still be stored under ${key}: migrate` });
+      chips.push({ id: `old ${key}`, look: "old", text: label(key), title: `objects may still be encrypted with ${key}: migrate` });
     }
     for (const key of new Set((keys?.waiting ?? []).map((each) => each.key))) {
-      const blind = keys.blind.filter((each) => each.key === key).map(({ id }) => nameOf(id)).sort();
-      const why = blind.length ? `${blind.join(", ")} cannot read it: add it to the encryption configuration there` : "the servers change to it by themselves";
-      chips.push({ id: `waiting ${key}`, look: "unknown", text: `${label(key)} waits`, title: why });
+      const lacking = keys.lacking.filter((each) => each.key === key).map(({ id }) => nameOf(id)).sort();
+      const why = lacking.length ? `${lacking.join(", ")} cannot read it: add it to the encryption configuration there` : "servers switch to it automatically";
+      chips.push({ id: `waiting ${key}`, look: "unknown", text: `${label(key)} pending`, title: why });
     }
     keyed(node, chips, {
       key: ({ id }) => id,
@@ -195,7 +193,7 @@ export class Matrix {
 
   order() {
     this.needsOrder = false;
-    const { text, differing, sort } = this.wish;
+    const { text, differing, sort } = this.view;
     const body = this.table.tBodies[0];
     let shown = 0;
     for (const row of this.rows.values()) {
@@ -204,7 +202,7 @@ export class Matrix {
       shown += isWanted;
     }
     const wanted = [...this.rows.values()].sort((one, two) => compare(one, two, sort));
-    // Moving nothing when nothing moves keeps focus, selection and scroll where they are.
+    // Rows in the right order are not moved, to keep focus, selection and scroll position.
     if (wanted.some((row, index) => body.rows[index] !== row)) body.append(...wanted);
     const total = this.rows.size;
     setText(byId("shown"), shown === total ? plural(total, "resource") : `${shown} of ${plural(total, "resource")}`);
@@ -213,7 +211,7 @@ export class Matrix {
   }
 }
 
-// Made once: to compare texts without it is slow enough to be felt with hundreds of rows.
+// Created once: localeCompare is noticeably slow with hundreds of rows.
 const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 
 function compare(one, two, sort) {
@@ -244,7 +242,7 @@ function drawStored(node, stored) {
     make: () => element("span"),
     update: (chip, { hash, name, meaning }) => {
       set(chip, "class", `chip ${meaning}`);
-      set(chip, "title", meaning === "unknown" ? "What was stored before anybody looked" : hash);
+      set(chip, "title", meaning === "unknown" ? "Versions stored before the first check" : hash);
       setText(chip, name);
     },
   });
@@ -258,5 +256,5 @@ function drawMigration(node, migration) {
   if (node.firstElementChild === null) node.replaceChildren(element("span", { class: "badge" }));
   set(node, "data-phase", migration.phase);
   const percent = migration.isActive && migration.share !== null ? ` ${Math.floor(migration.share * 100)} %` : "";
-  setText(node.firstElementChild, `${PHASES[migration.phase]}${percent}`);
+  setText(node.firstElementChild, `${migration.phase}${percent}`);
 }

@@ -1,9 +1,8 @@
-// Migrations of both request APIs: how far, how fast, how long, and what failed.
+// Migrations of both migration APIs: progress, rate, time remaining and failures.
 
 import { byId, element, keyed, set, setText } from "../dom.js";
 import { clock, displayName, duration, rate, splitKey } from "../format.js";
 
-const PHASES = { waiting: "waiting", running: "running", paused: "paused", succeeded: "done", failed: "failed" };
 const FAILURES_SHOWN_MAX = 50;
 
 export function drawMigrations(model) {
@@ -25,25 +24,25 @@ function make() {
     cell("State", element("span", { class: "badge" }), element("p", { class: "muted reason" })),
     cell("Progress", element("progress", { max: "1" }), element("p", { class: "muted counts" })),
     element("td", { class: "number", "data-label": "Rate" }),
-    element("td", { class: "number", "data-label": "Time left" }),
+    element("td", { class: "number", "data-label": "Time remaining" }),
     cell("Failed", element("span"), element("details", { hidden: true }, element("summary"), element("ul", { class: "failures" }))),
-    cell("Request", element("span", { class: "muted request" })),
+    cell("Name", element("span", { class: "muted object-name" })),
   );
 }
 
 function update(row, migration) {
-  const [name, state, progress, perSecond, left, failed, request] = row.cells;
+  const [resourceCell, state, progress, perSecond, remaining, failed, name] = row.cells;
   set(row, "data-phase", migration.phase);
   const { group, resource } = splitKey(migration.key);
-  setText(name.firstChild, resource);
-  setText(name.lastChild, group || "core");
-  setText(state.firstChild, PHASES[migration.phase]);
+  setText(resourceCell.firstChild, resource);
+  setText(resourceCell.lastChild, group || "core");
+  setText(state.firstChild, migration.phase);
   setText(state.lastChild, [migration.reason, migration.message].filter(Boolean).join(": "));
   drawProgress(progress, migration);
   setText(perSecond, migration.isActive && migration.perSecond !== null ? `${rate(migration.perSecond)}/s` : "–");
-  setText(left, timeLeft(migration));
+  setText(remaining, timeRemaining(migration));
   drawFailures(failed, migration);
-  setText(request.firstChild, `${migration.name} (${migration.api})`);
+  setText(name.firstChild, `${migration.name} (${migration.api})`);
 }
 
 function drawProgress(cell, migration) {
@@ -52,16 +51,16 @@ function drawProgress(cell, migration) {
   const percent = migration.share === null ? "" : `${Math.floor(migration.share * 100)} %, `;
   set(bar, "aria-label", `${percent}${displayName(migration.key)}`);
   const total = migration.remaining === null ? "" : ` of ${(migration.scanned + migration.remaining).toLocaleString("en")}`;
-  const pass = migration.pass > 1 ? "proving, " : "";
+  const pass = migration.pass > 1 ? "verifying, " : "";
   setText(
     cell.lastChild,
     migration.scanned || migration.remaining !== null
-      ? `${percent}${pass}${migration.scanned.toLocaleString("en")}${total} seen, ${migration.rewritten.toLocaleString("en")} rewritten`
+      ? `${percent}${pass}${migration.scanned.toLocaleString("en")}${total} scanned, ${migration.rewritten.toLocaleString("en")} rewritten`
       : "",
   );
 }
 
-function timeLeft(migration) {
+function timeRemaining(migration) {
   if (migration.phase === "running" && migration.secondsLeft !== null) return duration(migration.secondsLeft);
   if (migration.ended !== null) return clock(new Date(migration.ended));
   return "–";

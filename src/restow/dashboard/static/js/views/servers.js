@@ -1,4 +1,4 @@
-// One card for each server: who it is, when it was last heard of, how busy it is.
+// One card per server: address, release, time since the last heartbeat, load.
 
 import { byId, element, keyed, set, setText } from "../dom.js";
 import { duration, milliseconds, plural, rate } from "../format.js";
@@ -15,7 +15,7 @@ function make(server) {
     { class: "server", "data-id": server.id },
     element("h3", {}, element("span", { class: "address" }), element("span", { class: "release" })),
     element("p", { class: "id muted" }),
-    element("p", { class: "beat" }, element("span", { class: "dot", "aria-hidden": "true" }), element("span", { class: "heard" })),
+    element("p", { class: "beat" }, element("span", { class: "dot", "aria-hidden": "true" }), element("span", { class: "heartbeat" })),
     element("div", { class: "figures" }, figure("requests"), figure("latency")),
   );
   return card;
@@ -31,7 +31,6 @@ function update(card, server) {
   setText(card.querySelector(".release"), server.release ? `release ${server.release}` : "");
   const parts = [server.id, server.host, server.mode ? `mode ${server.mode}` : ""];
   setText(card.querySelector(".id"), parts.filter(Boolean).join(" · "));
-  set(card, "data-stranger", Boolean(server.isStranger));
   const rates = server.samples.map((sample) => sample.perSecond);
   const times = server.samples.map((sample) => sample.p99);
   drawFigure(card.querySelector(".requests"), rates, "requests/s", rate);
@@ -44,23 +43,23 @@ function drawFigure(node, values, unit, format) {
   const isKnown = last !== undefined && last !== null;
   setText(node.firstChild, `${isKnown ? format(last) : "–"} ${unit}`);
   const known = values.filter((value) => value !== null);
-  const most = known.length ? `, at most ${format(Math.max(...known))}` : "";
+  const most = known.length ? `, maximum ${format(Math.max(...known))}` : "";
   drawSparkline(node.lastChild, values, `${unit} over the last ${plural(values.length, "heartbeat")}${most}`);
 }
 
 function tick(card) {
   const { server } = card;
-  if (server.isStranger) {
-    setText(card.querySelector(".heard"), "no identity lease");
-    set(card, "data-life", "late");
+  if (server.lacksLease) {
+    setText(card.querySelector(".heartbeat"), "no identity lease");
+    set(card, "data-lease", "late");
     return;
   }
-  const age = (performance.now() - server.heardAt) / 1000;
-  setText(card.querySelector(".heard"), `heartbeat ${duration(age)} ago`);
-  set(card, "data-life", age > server.leaseSeconds ? "expired" : age > server.leaseSeconds * 0.66 ? "late" : "alive");
+  const age = (performance.now() - server.renewedAt) / 1000;
+  setText(card.querySelector(".heartbeat"), `heartbeat ${duration(age)} ago`);
+  set(card, "data-lease", age > server.leaseSeconds ? "expired" : age > server.leaseSeconds * 0.66 ? "late" : "alive");
 }
 
-// Time goes on without any news.
+// Heartbeats age without any event.
 export function tickServers() {
   for (const card of byId("servers").children) tick(card);
 }

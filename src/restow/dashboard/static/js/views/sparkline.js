@@ -1,11 +1,11 @@
-// A line without axes: how something went lately.
+// A line chart without axes.
 
 import { set, svg } from "../dom.js";
 
 const WIDTH = 120;
 const HEIGHT = 24;
 const POINTS_MAX = 60;
-// A line that has just begun is not stretched over all of the width.
+// A short series is not stretched over the whole width.
 const POINTS_MIN = 12;
 
 export function sparkline() {
@@ -17,7 +17,7 @@ export function sparkline() {
   );
 }
 
-// Values that are null are moments of which nothing is known: the line goes on behind them.
+// Values that are null are unknown: the line is drawn across them.
 export function drawSparkline(node, values, about) {
   const shown = values.slice(-POINTS_MAX);
   const top = Math.max(...shown.map((value) => value ?? 0), 1e-9) * 1.1;
