@@ -19,7 +19,7 @@ LISTENER = "tests/unit/httpserver"
 LIMITS: dict[str, tuple[str, ...] | str] = {
     "request body, 3 MiB: 413": (
         f"{API}/test_bad_input.py::test_bad_input",
-        f"{LISTENER}/test_malformed.py::test_a_large_body_is_refused_so_that_the_client_hears_it",
+        f"{LISTENER}/test_malformed.py::test_the_client_can_read_the_rejection_of_a_large_body",
     ),
     "half-read requests of unauthenticated connections, and of one address: 503": (
         f"{LISTENER}/test_reader.py::test_unauthenticated_connections_have_a_budget_of_their_own",
@@ -63,13 +63,13 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LISTENER}/test_tls_connection.py::test_changes_of_keys",
     ),
     "CPU time for all unauthenticated connections together: the rest is queued": (
-        f"{LISTENER}/test_unauthenticated_budget.py::test_so_much_in_one_turn_of_the_loop",
-        f"{LISTENER}/test_unauthenticated_budget.py::test_strangers_wait_for_each_other_alone",
+        f"{LISTENER}/test_unauthenticated_budget.py::test_the_budget_of_one_iteration",
+        f"{LISTENER}/test_unauthenticated_budget.py::test_unauthenticated_clients_wait_only_for_each_other",
     ),
     "connections: strangers make room, else 503": (
-        f"{LISTENER}/test_scarce.py::test_strangers_make_room",
+        f"{LISTENER}/test_scarce.py::test_new_connections_displace_unauthenticated_ones",
         f"{LISTENER}/test_scarce.py::test_a_flood_of_silent_connections",
-        f"{LISTENER}/test_requests.py::test_connections_beyond_the_limit_are_told_so",
+        f"{LISTENER}/test_requests.py::test_connections_over_the_limit_get_503",
         f"{LISTENER}/test_requests.py::test_a_thousand_idle_connections",
     ),
     "connections of one address: 503": (
@@ -85,7 +85,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LISTENER}/test_answers.py::test_many_pipelined_requests",
     ),
     "requests refused again and again: slowed down": (
-        f"{LISTENER}/test_scarce.py::test_who_is_refused_again_and_again_is_slowed_down",
+        f"{LISTENER}/test_scarce.py::test_repeated_rejections_throttle_a_connection",
     ),
     "in flight, reads: 429 and Retry-After": (
         f"{LIMITS_OF}/test_in_flight.py::test_reads_in_flight",

@@ -143,7 +143,9 @@ def see_a_migration(page: Page, cluster: Cluster, server: ServerProcess) -> None
     assert page.evaluate("document.querySelector('#migrations details').open"), "it was opened"
 
     write_status(cluster, request, ended(request))
-    page.wait("document.querySelector('#migrations-table .badge').textContent === 'succeeded'", "done")
+    page.wait(
+        "document.querySelector('#migrations-table .badge').textContent === 'succeeded'", "done"
+    )
     passes = [call(server, "POST", f"{REQUESTS}/widgets-1/rewrite", {}) for _ in range(2)]
     assert passes[-1]["verified"] is True
     wait_verdict(page, "All servers agree on all 6")

@@ -1,4 +1,4 @@
-"""A custom kind for the tests of serving: what its versions say differs in every way."""
+"""A custom kind for endpoint tests whose versions differ in every respect."""
 
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 def gadget_definition(group: str = GROUP, **first_version: Any) -> dict[str, Any]:
-    """A definition with all that a version can say in v1, and next to nothing in the others."""
+    """A CRD with every feature that a version can have in v1, and almost none in the others."""
     names = {
         "plural": "gadgets",
         "singular": "gadget",
@@ -95,12 +95,12 @@ def gadget_definition(group: str = GROUP, **first_version: Any) -> dict[str, Any
 
 
 def gadgets(group: str = GROUP, **first_version: Any) -> Resource:
-    """The resource of such a definition."""
+    """The resource of such a CRD."""
     return custom_resource(definition_of(gadget_definition(group, **first_version), 1))
 
 
 def gadget(name: str, *, version: str = "v1", **spec: Any) -> dict[str, Any]:
-    """An object of it."""
+    """An object of that kind."""
     return {
         "kind": "Gadget",
         "apiVersion": f"{GROUP}/{version}",

@@ -1,4 +1,4 @@
-"""The write barrier: exactly what KEP-2339 lists passes before a resource is registered."""
+"""The write barrier: before a resource is registered, exactly the requests of KEP-2339 pass."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from restow.storage.memory import MemoryStorage
 
 CATALOG = builtin_catalog()
 READS = {"get", "list", "watch"}
-# Some that are declared nowhere yet: none of them may be the first to slip by.
+# Includes subresources and verbs that no kind declares yet: these must be blocked, too.
 SUBRESOURCES = ("", "status", "scale", "finalize", "approval", "token", "eviction", "binding")
 TOKEN = "masters-token"
 each_resource = pytest.mark.parametrize(
@@ -54,7 +54,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"
 
 
 class Reported:
-    """A registration that is told what is pending, by root of keys."""
+    """A registration whose pending roots are set by the test."""
 
     def __init__(self, pending: set[str], error: str = NO_ERROR) -> None:
         self.roots = pending
@@ -96,7 +96,7 @@ def request(method: str, path: str, query: str = "", accept: str = "*/*") -> Htt
 
 
 class World:
-    """A server whose handlers only note that they were reached."""
+    """A server whose handlers only record their calls."""
 
     def __init__(self) -> None:
         runtime = Runtime.simulated(1)
@@ -130,7 +130,8 @@ class World:
         )
 
     def ask(self, asked: HttpRequest, pending: set[str]) -> HttpResponse:
-        """The answer while some roots are pending; `reached` has the handlers it came to."""
+        """The response while some roots are pending; `reached` lists the handlers that were
+        called."""
         self.reached.clear()
         self.reported.roots = pending
         answer = self.app(asked)
@@ -166,14 +167,15 @@ def world() -> Iterator[World]:
 
 @each_resource
 def test_every_verb_and_subresource(resource: Resource) -> None:
-    """Before: reads and what is not persisted; after: everything, whatever else is pending."""
+    """Pending: only reads and kinds that are not persisted pass; registered: everything passes,
+    even if other resources are pending."""
     declared = {each.name for each in resource.kind.subresources}
     before, after = WriteBarrier(Reported(everything())), Reported(everything())
     after.roots.discard(resource.root)
     done = Reported(everything())
     done.completed = True
     for subresource in {*SUBRESOURCES, *declared}:
-        # Verbs that do not exist are no reads either.
+        # Verbs that do not exist are not reads either.
         for verb in (*VERBS_ALL, "connect", "head", ""):
             expected = verb in READS or not resource.kind.persisted
             assert passes(before, resource, verb, subresource) is expected, (verb, subresource)
@@ -194,7 +196,7 @@ def paths_of(resource: Resource, version: str) -> Iterator[tuple[str, str]]:
 
 @each_resource
 def test_every_path_and_method(world: World, resource: Resource) -> None:
-    """Through the chain: a path that is written when the resource is registered is a 503 before."""
+    """Through the request chain: every path that writes after registration is a 503 before."""
     written = 0
     for version in resource.served:
         for path, _subresource in paths_of(resource, version):
@@ -208,14 +210,14 @@ def test_every_path_and_method(world: World, resource: Resource) -> None:
                     assert world.reached == []
                 else:
                     assert [handler for handler, _ in world.reached] == open_to, (method, path)
-    # A binding is not kept, but a pod is changed by it.
+    # A Binding is not stored, but it changes a pod.
     assert bool(written) is (resource.kind.persisted or resource.plural == "bindings")
 
 
 @pytest.mark.parametrize("plural", ["pods", "poddisruptionbudgets"])
 def test_an_eviction_waits_for_all_that_it_writes(world: World, plural: str) -> None:
-    """It takes one off a budget before the pod goes: both must be registered, and it is said which
-    is not. Other writes of pods do not wait for budgets."""
+    """It decrements a budget before it deletes the pod: both must be registered, and the error
+    names the resource that is not. Other writes of pods do not wait for budgets."""
     group = "policy" if plural == "poddisruptionbudgets" else ""
     resource = found(group, "v1", plural)
     path = "/api/v1/namespaces/n/pods/x"
@@ -234,7 +236,7 @@ def pods_and_budgets() -> set[str]:
 
 
 def test_refusal(world: World) -> None:
-    """A 503 in words that are known from Kubernetes, with the last error and when to come again."""
+    """A 503 with the message of Kubernetes, the last error and Retry-After."""
     world.reported.error = "conflict on configmaps"
     answer = world.ask(request("DELETE", "/apis/apps/v1/namespaces/n/deployments"), everything())
     world.reported.error = NO_ERROR
@@ -259,7 +261,7 @@ def test_refusal(world: World) -> None:
 
 
 def test_long_errors_are_cut() -> None:
-    """An error of any length makes an answer of a bounded one."""
+    """The message is truncated if the error is long."""
     barrier = WriteBarrier(Reported(everything(), "x" * 10_000))
     info = RequestInfo("", "", "create", is_resource=True)
     with pytest.raises(ServiceUnavailable) as caught:
@@ -268,7 +270,8 @@ def test_long_errors_are_cut() -> None:
 
 
 def test_no_other_exceptions(world: World) -> None:
-    """Leases, namespaces, storageversions and dry runs wait like all others, for the master too."""
+    """Leases, namespaces, storageversions and dry runs are blocked as well, also for
+    system:masters."""
     for method, path, query in (
         ("POST", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", ""),
         ("PUT", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/x/status", ""),
@@ -283,7 +286,7 @@ def test_no_other_exceptions(world: World) -> None:
 
 
 def test_aliases_open_together(world: World) -> None:
-    """Two groups over one store have one state: neither is a way around the other."""
+    """Two groups that share a store share the state: neither bypasses the barrier of the other."""
     core, alias = "/api/v1/namespaces/n/events", "/apis/events.k8s.io/v1/namespaces/n/events"
     root = found("", "v1", "events").root
     for path in (core, alias):
@@ -292,7 +295,8 @@ def test_aliases_open_together(world: World) -> None:
 
 
 def test_opens_by_resource(world: World) -> None:
-    """Each resource opens alone; when all are registered, nobody is asked any more."""
+    """The barrier opens per resource; when all are registered, the registration is not read any
+    more."""
     pods, secrets = found("", "v1", "pods").root, "/api/v1/namespaces/n/secrets"
     assert world.ask(request("POST", "/api/v1/namespaces/n/pods"), {pods}).status == 503
     assert world.ask(request("POST", secrets), {pods}).status == 200
@@ -313,7 +317,7 @@ _segment = st.one_of(
 
 @st.composite
 def targets(draw: st.DrawFn) -> tuple[str, str]:
-    """Path and query of a request: some sensible, some nearly, some not at all."""
+    """Path and query of a request: valid, nearly valid, and arbitrary."""
     resource = draw(st.sampled_from(tuple(CATALOG)))
     group, version = resource.group, draw(st.sampled_from(resource.served))
     if draw(st.integers(0, 9)) == 0:
@@ -348,11 +352,11 @@ def targets(draw: st.DrawFn) -> tuple[str, str]:
     accept=st.sampled_from(["*/*", "application/json;as=Table;v=v1;g=meta.k8s.io", "text/html"]),
     opened=st.sets(st.sampled_from(sorted(everything())), max_size=40),
 )
-def test_nothing_slips_by(
+def test_no_write_bypasses_the_barrier(
     world: World, target: tuple[str, str], method: str, accept: str, opened: set[str]
 ) -> None:
-    """Whatever the URL: a handler that writes is reached only for a registered resource, and a
-    503 is given only for one that is not."""
+    """For any URL: a handler that writes is called only for a registered resource, and a 503 is
+    returned only for one that is not."""
     path, query = target
     asked = request(method, path, query, accept)
     world.ask(asked, set())

@@ -1,4 +1,4 @@
-"""Requests for objects of a custom kind: scales, selectors, tables, bodies, by version."""
+"""Requests for custom objects, by version: scales, selectors, tables, bodies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _made(client: ApiClient, *objects: dict[str, Any]) -> None:
 
 
 async def test_a_scale_is_where_the_definition_says(client: ApiClient) -> None:
-    """The scale shows and changes the replicas at the declared paths, and nothing else."""
+    """The scale reads and changes the replicas at the declared paths, and nothing else."""
     await _made(client, gadget("a", replicas=2, color="red"))
     status = {"status": {"replicas": 1, "selector": "x=y"}}
     await client.patch(f"{BASE}/a/status", status, MERGE_PATCH)
@@ -64,7 +64,7 @@ async def test_a_scale_is_where_the_definition_says(client: ApiClient) -> None:
 
 
 async def test_a_scale_without_replicas(client: ApiClient) -> None:
-    """Without replicas a scale cannot be read, but it can be given some."""
+    """Without replicas a scale cannot be read, but replicas can be set through it."""
     await _made(client, gadget("a"))
     reply = await client.get(f"{BASE}/a/scale")
     assert reply.status == 500
@@ -73,8 +73,8 @@ async def test_a_scale_without_replicas(client: ApiClient) -> None:
     assert patched.json["spec"] == {"replicas": 4}
 
 
-async def test_what_a_scale_refuses(client: ApiClient) -> None:
-    """Wrong replicas, names, states, kinds and patches get the answers that objects get."""
+async def test_errors_of_a_scale(client: ApiClient) -> None:
+    """Invalid replicas, names, resource versions, kinds and patches get the errors of objects."""
     await _made(client, gadget("a", replicas=1))
     scale = f"{BASE}/a/scale"
     reply = await client.patch(scale, {"spec": {"replicas": -1}}, MERGE_PATCH)
@@ -105,7 +105,7 @@ async def test_what_a_scale_refuses(client: ApiClient) -> None:
     ],
 )
 async def test_selectable_fields(client: ApiClient, selector: str, names: list[str]) -> None:
-    """Lists, watches and the deletion of many go by the declared fields."""
+    """Lists, watches and deletecollection select by the declared fields."""
     await _made(
         client,
         gadget("a", color="red", on=True),
@@ -124,7 +124,7 @@ async def test_selectable_fields(client: ApiClient, selector: str, names: list[s
     [(BASE, "spec.replicas"), (BASE, ".spec.color"), (OLD, "spec.color"), (OLD, "status.x")],
 )
 async def test_fields_that_are_not_selectable(client: ApiClient, base: str, label: str) -> None:
-    """A field that this version does not declare is refused by every verb that selects."""
+    """A field that this version does not declare is rejected by every verb that selects."""
     for query in (f"?fieldSelector={label}=x", f"?watch=1&fieldSelector={label}=x"):
         reply = await client.get(base + query)
         assert (reply.status, reply.message) == (400, f"field label not supported: {label}")
@@ -148,7 +148,7 @@ async def test_tables_by_version(client: ApiClient) -> None:
 
 
 async def test_a_deprecated_version_warns(client: ApiClient) -> None:
-    """Whatever is asked of a deprecated version, its answer says so; others stay silent."""
+    """Every response for a deprecated version has the warning; those for others have none."""
     await _made(client, gadget("a"))
     for path in (OLD, f"{OLD}/a", f"{OLD}/a", f"{OLD}/none"):
         assert (await client.get(path)).warnings == ['299 - "use another"']
@@ -159,7 +159,7 @@ async def test_a_deprecated_version_warns(client: ApiClient) -> None:
 
 
 async def test_unknown_fields(client: ApiClient) -> None:
-    """Fields that no schema knows are pruned with a warning, or refused if the client says so."""
+    """Fields that are not in the schema are pruned with a warning, or rejected if requested."""
     odd = gadget("a", color="red", odd=1, items=[{"name": "x", "size": 2}])
     problems = ['unknown field "spec.items[0].size"', 'unknown field "spec.odd"']
     refused = await client.post(f"{BASE}?fieldValidation=Strict", odd)
@@ -187,7 +187,7 @@ async def test_unknown_fields(client: ApiClient) -> None:
 
 
 async def test_repeated_fields_come_first(client: ApiClient) -> None:
-    """Of a custom object, what is repeated is said before what is unknown."""
+    """For custom objects, duplicate fields are reported before unknown ones."""
     body = orjson.dumps(gadget("a", odd=1, color="x")).replace(b'"color":', b'"color":"y","color":')
     reply = await client.post(f"{BASE}?fieldValidation=Strict", body)
     assert reply.status == 400
@@ -196,7 +196,7 @@ async def test_repeated_fields_come_first(client: ApiClient) -> None:
 
 
 async def test_a_custom_object_must_say_what_it_is(client: ApiClient) -> None:
-    """Another type than that of the path, or none, is refused."""
+    """A type other than that of the path, or a missing one, is rejected."""
     for changes, code, part in (
         ({"kind": ""}, 400, "(must be of type Gadget): Object 'Kind' is missing"),
         ({"apiVersion": ""}, 400, f"data () does not match the expected API version ({GROUP}/v1)"),
@@ -208,7 +208,7 @@ async def test_a_custom_object_must_say_what_it_is(client: ApiClient) -> None:
 
 
 async def test_patches_of_a_custom_object(client: ApiClient) -> None:
-    """Merge and JSON patches are taken; a strategic merge patch has nothing to go by."""
+    """Merge and JSON patches are supported; strategic merge patches are not."""
     await _made(client, gadget("a", color="red", count=1))
     merged = await client.patch(f"{BASE}/a", {"spec": {"color": None, "on": True}}, MERGE_PATCH)
     assert merged.json["spec"] == {"count": 1, "on": True}
@@ -218,7 +218,7 @@ async def test_patches_of_a_custom_object(client: ApiClient) -> None:
 
 
 async def test_generated_names(client: ApiClient) -> None:
-    """A custom object may leave its name to the server."""
+    """A custom object may have a generated name."""
     unnamed = gadget("")
     unnamed["metadata"] = {"generateName": "made-"}
     names = {(await client.post(BASE, unnamed)).json["metadata"]["name"] for _ in range(3)}
@@ -227,7 +227,8 @@ async def test_generated_names(client: ApiClient) -> None:
 
 
 async def test_a_watch_by_a_declared_field(client: ApiClient) -> None:
-    """A watch by a declared field sees what comes to match and what ceases to."""
+    """A watch by a declared field gets ADDED and DELETED when an object starts or stops to
+    match."""
     await _made(client, gadget("a", color="red"))
     watch = await client.watch(f"{BASE}?watch=1&fieldSelector=spec.color=blue")
     await client.patch(f"{BASE}/a", {"spec": {"color": "blue"}}, MERGE_PATCH)

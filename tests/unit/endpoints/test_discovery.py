@@ -1,4 +1,4 @@
-"""Discovery of a catalogue that changes: what is said follows it at once."""
+"""Discovery of a catalog that changes: the documents follow at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _all_documents(catalog: Catalog, discovery: Discovery) -> dict[str, bytes | 
 
 
 def test_a_hosted_kind_shows_at_once(catalog: Catalog) -> None:
-    """What is hosted is in every document afterwards, and gone from all when it is dropped."""
+    """A hosted kind is in every document, and in none after it is dropped."""
     discovery = _discovery(catalog)
     before = _all_documents(catalog, discovery)
     catalog.host(gadgets())
@@ -87,8 +87,8 @@ def test_each_version_has_its_own_subresources(catalog: Catalog) -> None:
     assert "subresources" not in second["resources"][0]
 
 
-def test_what_is_kept_equals_what_is_made_anew(catalog: Catalog) -> None:
-    """After each of many changes, documents put together from kept parts are as if made afresh."""
+def test_cached_parts_equal_rebuilt_ones(catalog: Catalog) -> None:
+    """After each of many changes, documents assembled from cached parts equal rebuilt ones."""
     discovery = _discovery(catalog)
     other = "other.example.com"
     steps: list[Resource | tuple[str, str]] = [
@@ -109,7 +109,7 @@ def test_what_is_kept_equals_what_is_made_anew(catalog: Catalog) -> None:
 
 
 def test_a_switched_storage_version_shows(catalog: Catalog) -> None:
-    """The hash follows the storage version when it is told to forget the old one."""
+    """The hash follows the storage version after `forget`."""
     shown = {"hash": "one"}
     discovery = Discovery(catalog, lambda _resource: shown["hash"], address="")
     assert b'"storageVersionHash":"one"' in (discovery.plain("/api/v1") or b"")
@@ -123,7 +123,7 @@ def test_a_switched_storage_version_shows(catalog: Catalog) -> None:
 
 
 def test_the_tag_changes_with_the_document(catalog: Catalog) -> None:
-    """A client that has a document gets 304 until something has changed."""
+    """A client with the current document gets 304 until something has changed."""
     discovery = _discovery(catalog)
 
     def ask(tag: str) -> tuple[int, bytes]:
@@ -143,8 +143,8 @@ def test_the_tag_changes_with_the_document(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("path", ["/apis/", "/apis//", "/apis//v1", "/api/v9", "/apis/x/y/z"])
-def test_paths_that_are_none(catalog: Catalog, path: str) -> None:
-    """Nothing is made up for a path that names no document."""
+def test_paths_without_a_document(catalog: Catalog, path: str) -> None:
+    """A path that names no document yields none."""
     discovery = _discovery(catalog)
     found = discovery.plain(path)
     assert found is None or found == discovery.plain("/apis")

@@ -1,4 +1,4 @@
-"""What watchers share, and what they must not."""
+"""Bytes that watchers share, and bytes that they must not share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from restow.registry.watch_cache import WatchCache
 
 
 class Cache:
-    """As much of a cache as a fan-out needs."""
+    """The parts of a cache that a fan-out needs."""
 
     root = "/registry/things/"
     is_closed = False
@@ -30,7 +30,7 @@ class Hosted:
 
 
 class Reader:
-    """A watcher that always stands at the same place."""
+    """A watcher whose cursor never moves."""
 
     def __init__(self, fan_out: FanOut, made: list[bytes]) -> None:
         self._fan_out = fan_out
@@ -46,14 +46,14 @@ class Reader:
 
 
 async def test_bytes_are_shared_within_one_flush_only() -> None:
-    """A watcher that begins between two flushes gets all that has happened, not what another one
-    at the same place was given before the last change."""
+    """A watcher that starts between two flushes gets all changes, not the bytes that another one at
+    the same position got before the last change."""
     clock, cache = SimulatedClock(), Cache()
     fan_out = FanOut(cast("Server", Hosted(clock)), cast("WatchCache", cache))
     made: list[bytes] = []
     readers = [Reader(fan_out, made) for _ in range(3)]
     for reader in readers:
-        reader.flush()  # as a watcher does that begins
+        reader.flush()  # as a new watcher does
         fan_out.add(cast("WatchResponse", reader))
     assert [reader.seen for reader in readers] == [[b"0"], [b"1"], [b"2"]]
     fan_out._changed()
@@ -63,8 +63,8 @@ async def test_bytes_are_shared_within_one_flush_only() -> None:
     assert readers[0].seen[-1] == b"4"
 
 
-async def test_a_fan_out_is_kept_while_somebody_watches() -> None:
-    """Nothing is kept of a kind that nobody watches any more, which may be gone."""
+async def test_a_fan_out_is_kept_while_it_has_watchers() -> None:
+    """No state is kept for a kind without watchers, which may have been deleted."""
     server, cache = Hosted(SimulatedClock()), Cache()
     fan_out = FanOut(cast("Server", server), cast("WatchCache", cache))
     reader = cast("WatchResponse", Reader(fan_out, []))

@@ -1,4 +1,4 @@
-"""Health checks, the hooks of a start among them, and what their metrics say."""
+"""Health checks, including post-start hooks, and their metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask(health: HealthChecks, probe: Probe, name: str = "", query: str = "") -> 
 
 
 def samples(health: HealthChecks) -> dict[tuple[str, ...], float]:
-    """Each sample of the metrics: its name, the values of its labels, and its own."""
+    """Each sample of the metrics: its name, label values, and value."""
     document = HealthMetrics(states=health.states, counts=health.counts).document().decode()
     return {
         (sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items()))): (
@@ -41,7 +41,7 @@ def samples(health: HealthChecks) -> dict[tuple[str, ...], float]:
 
 
 def test_names_are_those_of_kubernetes() -> None:
-    """What people have in their dashboards is found here."""
+    """Metric names match those in existing dashboards."""
     assert [STORAGE_VERSION_UPDATER, IDENTITY_LEASE_CONTROLLER, IDENTITY_LEASE_COLLECTOR] == [
         "built-in-resources-storage-version-updater",
         "start-kube-apiserver-identity-lease-controller",
@@ -50,7 +50,7 @@ def test_names_are_those_of_kubernetes() -> None:
 
 
 def test_hook() -> None:
-    """Unfinished is a 500 that hides the reason, told only where one asks for the check itself."""
+    """An unfinished hook is a 500; the reason is shown only on the path of the check itself."""
     health = HealthChecks()
     health.add("ping", lambda: None)
     hook = PostStartHooks(health, SimulatedClock(), livez_grace_seconds=0).add(
@@ -81,8 +81,8 @@ def test_hook() -> None:
         )
 
 
-def test_exclude_of_nothing() -> None:
-    """A name that is no check is reported, not obeyed in silence."""
+def test_exclude_of_an_unknown_check() -> None:
+    """A name that is not a check is reported, not silently ignored."""
     health = HealthChecks()
     health.add("ping", lambda: None)
     code, text = ask(health, "readyz", query="verbose&exclude=pong")
@@ -97,7 +97,8 @@ def test_exclude_of_nothing() -> None:
 
 
 async def test_livez_waits_for_a_slow_start() -> None:
-    """/livez gives an unfinished start its time, and a given-up one none; the others give none."""
+    """/livez has a grace period for an unfinished hook and none for a failed one; the others have
+    none."""
     clock, health = SimulatedClock(), HealthChecks()
     hooks = PostStartHooks(health, clock, livez_grace_seconds=60)
     slow, failed = hooks.add("slow"), hooks.add("failed")
@@ -115,7 +116,8 @@ async def test_livez_waits_for_a_slow_start() -> None:
 
 
 def test_metrics() -> None:
-    """A gauge says how each check is now, asked or not; a counter what probes were told."""
+    """A gauge has the current state of each check, without a probe; a counter the results of
+    probes."""
     health = HealthChecks()
     hook = PostStartHooks(health, SimulatedClock(), livez_grace_seconds=60).add(
         STORAGE_VERSION_UPDATER

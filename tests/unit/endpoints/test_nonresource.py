@@ -1,4 +1,4 @@
-"""Paths that are no resources: hashes that are not shown, metrics in their two documents."""
+"""Paths that are not resources: discovery without hashes, and the two metrics endpoints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parts() -> NonResources:
 
 
 def test_metrics_of_health_stand_apart(parts: NonResources) -> None:
-    """/metrics/slis has the health checks and nothing else; /metrics has all else."""
+    """/metrics/slis has the health checks and nothing else; /metrics has everything else."""
     code, slis = ask(parts, "/metrics/slis")
     assert code == 200
     assert b'kubernetes_healthcheck{name="ping",type="readyz"} 1.0\n' in slis
@@ -75,7 +75,7 @@ def _resources(discovery: Discovery) -> list[dict[str, Any]]:
 
 
 def test_hashes_can_be_left_out() -> None:
-    """Without hashes the field is not there, and all else is the same."""
+    """Without hashes the field is missing, and everything else is equal."""
     with_hashes = _resources(Discovery(CATALOG, _preferred_hash, address=""))
     without = _resources(Discovery(CATALOG, no_version_hash, address=""))
     assert any("storageVersionHash" in each for each in with_hashes)

@@ -1,4 +1,4 @@
-"""OpenAPI of a catalogue that changes: no document is older than what is hosted."""
+"""OpenAPI of a catalog that changes: no document is older than the catalog."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _whole(answer: HttpResponse) -> bytes:
 
 
 class Asking:
-    """A catalogue, and its documents as a client gets them."""
+    """A catalog, and its documents as a client gets them."""
 
     def __init__(self) -> None:
         self.catalog: Catalog = builtin_catalog()
@@ -58,7 +58,7 @@ def asking() -> Asking:
 
 
 async def test_a_custom_kind_is_published(asking: Asking) -> None:
-    """Its schema, its list and its operations stand in the documents of its versions and in v2."""
+    """Its schema, its list and its operations are in the documents of its versions and in v2."""
     asking.catalog.host(gadgets())
     latest = await asking.document(f"/openapi/v3/apis/{GROUP}/v1")
     schema = latest["components"]["schemas"][KIND]
@@ -78,7 +78,7 @@ async def test_a_custom_kind_is_published(asking: Asking) -> None:
 
 
 async def test_documents_follow_the_catalogue(asking: Asking) -> None:
-    """What is hosted, changed and dropped shows in the next answer, and only there."""
+    """Hosted, changed and dropped kinds are reflected in the next response."""
     before = await asking.index()
     old_whole = await asking("/openapi/v2")
     asking.catalog.host(gadgets())
@@ -101,7 +101,8 @@ async def test_documents_follow_the_catalogue(asking: Asking) -> None:
 
 
 async def test_the_index_names_the_hash_of_each_document(asking: Asking) -> None:
-    """A document asked for by the hash in the index may be kept for ever; by another, it moves."""
+    """A document requested with the hash in the index is cacheable for ever; other hashes
+    redirect."""
     asking.catalog.host(gadgets())
     url = (await asking.index())[f"apis/{GROUP}/v1"]
     path, _, query = url.partition("?")
@@ -115,10 +116,10 @@ async def test_the_index_names_the_hash_of_each_document(asking: Asking) -> None
     assert query.encode() not in moved.headers
 
 
-async def test_what_is_made_during_a_change_is_not_kept(
+async def test_documents_built_during_a_change_are_not_cached(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A document made from what was hosted before is not given to those who ask afterwards."""
+    """A document built from an outdated catalog is not served to later requests."""
     asking.catalog.host(gadgets())
     begun, go_on = threading.Event(), threading.Event()
 
@@ -142,7 +143,7 @@ async def test_what_is_made_during_a_change_is_not_kept(
 async def test_other_kinds_are_not_written_again(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When one kind changes, the old document is made of what was kept of all others."""
+    """When one kind changes, the v2 document reuses the cached parts of all others."""
     asking.catalog.host(gadgets())
     await asking.document("/openapi/v2")
     made: list[str] = []
@@ -160,7 +161,7 @@ async def test_other_kinds_are_not_written_again(
 
 
 def asking_like(other: Asking) -> Asking:
-    """The same catalogue, from which nothing was made yet."""
+    """The same catalog, with nothing cached yet."""
     fresh = Asking()
     fresh.catalog = other.catalog
     fresh.openapi = OpenApi(other.catalog, INFO)
@@ -168,7 +169,7 @@ def asking_like(other: Asking) -> Asking:
 
 
 async def test_both_encodings_are_the_same(asking: Asking) -> None:
-    """A client that takes gzip gets the same document as one that does not."""
+    """A client that accepts gzip gets the same document as one that does not."""
     for number in range(40):
         asking.catalog.host(gadgets(f"g{number}.example.com"))
     plain = await asking("/openapi/v2")

@@ -1,4 +1,4 @@
-"""Files that the pages on security show as examples: servers take them as they are printed."""
+"""Example files on the security pages: servers accept them as printed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def example(page: str) -> str:
 
 
 def test_the_issuer_of_the_page() -> None:
-    """The configuration of an issuer, with a rule, mappings and conditions, is taken."""
+    """The configuration of an issuer, with a rule, mappings and conditions, is accepted."""
     config = read_config(example("authenticate.md").encode())
     assert [each.issuer.url for each in config.issuers] == ["https://issuer.example.org"]
 
 
 def test_the_audit_policy_of_the_page() -> None:
-    """The policy of an audit log is taken, rule by rule."""
+    """The audit policy is accepted, rule by rule."""
     assert len(parse_policy(example("audit-log.md").encode()).rules) == 3

@@ -22,8 +22,8 @@ _VALUES = st.recursive(
 _OBJECTS = st.dictionaries(_KEYS, _VALUES, max_size=4)
 
 
-def test_only_the_metadata_stays() -> None:
-    """The form has its own kind and version, and of the object only the metadata."""
+def test_only_the_metadata_remains() -> None:
+    """The form has its own kind and version, and only the metadata of the object."""
     found = partial_object({"kind": "Secret", "metadata": {"name": "a"}, "data": {"x": "eQ=="}})
     assert found == {
         "kind": "PartialObjectMetadata",
@@ -34,7 +34,7 @@ def test_only_the_metadata_stays() -> None:
 
 @given(_OBJECTS)
 def test_bytes_and_dicts_agree_on_one_object(obj: dict[str, object]) -> None:
-    """Cutting the metadata out of bytes gives what decoding and picking it gives."""
+    """Cutting the metadata out of bytes yields the same as decoding and selecting it."""
     assert orjson.loads(partial_object_bytes(orjson.dumps(obj))) == partial_object(obj)
 
 
@@ -55,12 +55,12 @@ def test_bytes_and_dicts_agree_on_a_list(objects: list[dict[str, object]]) -> No
     }
 
 
-def test_metadata_is_taken_as_it_stands() -> None:
-    """The bytes of the metadata are not touched, so numbers and order stay."""
+def test_metadata_bytes_are_unchanged() -> None:
+    """The bytes of the metadata are unchanged, so numbers and order are preserved."""
     assert metadata_bytes(b'{"spec":[1],"metadata": {"b":1.0,"a":2}}').strip() == b'{"b":1.0,"a":2}'
 
 
-def test_what_is_not_json_is_refused() -> None:
-    """A broken object is an error and not an empty one."""
+def test_invalid_json_is_rejected() -> None:
+    """Invalid JSON is an error, not an empty object."""
     with pytest.raises(msgspec.DecodeError):
         metadata_bytes(b'{"metadata":')

@@ -1,4 +1,4 @@
-"""Gets that wait for the store, and what becomes of them if the world changes meanwhile."""
+"""Gets that wait for the store while the catalog changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.endpoints.custom_kinds import gadgets
 
 
 class _Slow(MemoryStorage):
-    """A store that has to be asked for its revision, and answers when it may."""
+    """A store without a cached revision, whose reads of it block until the test releases them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ async def server(storage: _Slow) -> AsyncIterator[RunningServer]:
 
 
 async def _begun(server: RunningServer, storage: _Slow) -> asyncio.Task[int]:
-    """A get of the object, waiting for the store; its status, when it is there."""
+    """Start a get of the object that waits for the store; the task returns its status."""
 
     async def status() -> int:
         return (await server.client.get(f"{CONFIG_MAPS}/a")).status
@@ -63,10 +63,8 @@ async def _begun(server: RunningServer, storage: _Slow) -> asyncio.Task[int]:
     return begun
 
 
-async def test_what_is_hosted_changes_while_a_get_waits(
-    server: RunningServer, storage: _Slow
-) -> None:
-    """A get that has waited is done again when its path may mean something else by now."""
+async def test_the_catalog_changes_while_a_get_waits(server: RunningServer, storage: _Slow) -> None:
+    """A get that has waited is repeated if its path may mean another resource now."""
     begun = await _begun(server, storage)
     server.assembly.app._server.catalog.host(gadgets())
     storage.may_answer.set()

@@ -1,4 +1,4 @@
-"""Writes that come while memory is behind the store: worked out when it has caught up."""
+"""Writes while the cache is behind the store: executed when it has caught up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGED = config_map("a", {"b": "2"})
 
 
 class _Behind(MemoryStorage):
-    """A store of which nobody knows at once how far it is, once it is told so."""
+    """A store that can be switched to block reads of its revision."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ async def server(storage: _Behind) -> AsyncIterator[RunningServer]:
 async def _begun(
     server: RunningServer, storage: _Behind, method: str = "PUT", path: str = PATH
 ) -> asyncio.Task[Reply]:
-    """A write of an object, waiting for memory."""
+    """Start a write of an object that waits for the cache."""
     body = {**CHANGED, "metadata": {"name": path.rpartition("/")[2]}}
     storage.is_ahead = True
     form = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -78,7 +78,7 @@ async def _begun(
 async def test_a_write_waits_for_memory(
     server: RunningServer, storage: _Behind, method: str
 ) -> None:
-    """It is done when memory has all that was acknowledged before."""
+    """The write is executed when the cache has every write acknowledged before it."""
     begun = await _begun(server, storage, method)
     storage.may_answer.set()
     answer = await asyncio.wait_for(begun, 5)
@@ -89,7 +89,7 @@ async def test_a_write_waits_for_memory(
 async def test_a_write_that_waits_for_a_store_that_fails(
     server: RunningServer, storage: _Behind
 ) -> None:
-    """What the store says instead is the answer."""
+    """The error of the store is the response."""
     begun = await _begun(server, storage)
     storage.error = Unavailable("no")
     storage.may_answer.set()
@@ -97,16 +97,16 @@ async def test_a_write_that_waits_for_a_store_that_fails(
 
 
 async def test_a_write_to_nothing_that_has_waited(server: RunningServer, storage: _Behind) -> None:
-    """What is not there when memory has caught up is not there."""
+    """An object that does not exist when the cache has caught up is a 404."""
     begun = await _begun(server, storage, path=f"{CONFIG_MAPS}/none")
     storage.may_answer.set()
     assert (await asyncio.wait_for(begun, 5)).status == 404
 
 
-async def test_what_is_hosted_changes_while_a_write_waits(
+async def test_the_catalog_changes_while_a_write_waits(
     server: RunningServer, storage: _Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that has waited is done again when its path may mean something else by now."""
+    """A write that has waited is repeated if its path may mean another resource now."""
     begun = await _begun(server, storage)
     commit, calls = ObjectCommitter.commit, 0
 
@@ -124,7 +124,7 @@ async def test_what_is_hosted_changes_while_a_write_waits(
 
 
 async def test_a_refusal_after_waiting(server: RunningServer, storage: _Behind) -> None:
-    """A write that memory would have refused is refused when that is sure."""
+    """A write that the cache would reject is rejected once the cache is current."""
     body = config_map("a", {"b": "2"}, resourceVersion="1")
     storage.is_ahead = True
     begun = asyncio.create_task(server.client.put(PATH, body))

@@ -38,7 +38,7 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 @dataclass(slots=True)
 class Answered:
-    """An answer as the client got it."""
+    """A response as the client got it."""
 
     status: int
     headers: dict[str, str]
@@ -67,7 +67,7 @@ class Client:
         self.send(request_bytes("GET", path, *lines))
 
     async def answer(self, *, head_only: bool = False) -> Answered:
-        """The next answer; its body too, by length or by chunks."""
+        """The next response with its body, by length or by chunks."""
         async with asyncio.timeout(WAIT_SECONDS):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.split("\r\n")[:-2]
@@ -87,13 +87,13 @@ class Client:
         return b"".join(parts)
 
     async def chunk(self) -> bytes:
-        """The next chunk of a stream; nothing at its end."""
+        """The next chunk of a stream; empty at its end."""
         async with asyncio.timeout(WAIT_SECONDS):
             size = int(await self.reader.readuntil(b"\r\n"), 16)
             return (await self.reader.readexactly(size + 2))[:-2]
 
     async def rest(self) -> bytes:
-        """All that comes until the server closes."""
+        """All bytes until the server closes."""
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 return await self.reader.read()
@@ -117,27 +117,27 @@ def request_bytes(method: str, path: str, *lines: str, body: bytes = b"") -> byt
 
 
 def promised(on_cancelled: Callable[[], object] = lambda: None) -> asyncio.Future[Answer]:
-    """An answer that the test gives later, if it gives one; `on_cancelled` if it is given up."""
+    """A response that the test may set later; `on_cancelled` is called if it is cancelled."""
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     answer.add_done_callback(lambda done: on_cancelled() if done.cancelled() else None)
     return answer
 
 
 def shielded(request: HttpRequest, work: Awaitable[Answer]) -> Awaitable[Answer]:
-    """Work that goes on when its client has left."""
+    """Work that continues when its client has disconnected."""
     request.is_shielded = True
     return work
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something to become true, not for ever."""
+    """Wait until a condition is true, with a timeout."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110  (what is waited for has no event)
+        while not condition():  # noqa: ASYNC110  (the condition has no event)
             await asyncio.sleep(0.005)
 
 
 class Recorder:
-    """An application that remembers its requests and echoes them, or does as it is told."""
+    """An application that records its requests and echoes them, or runs a handler of the test."""
 
     def __init__(self) -> None:
         self.seen: list[HttpRequest] = []
@@ -155,7 +155,7 @@ class Recorder:
 
 
 class Harness:
-    """Starts listeners and clients, and ends them all."""
+    """Starts listeners and clients, and closes them all."""
 
     def __init__(self) -> None:
         self.app = Recorder()
@@ -195,7 +195,7 @@ class Harness:
         return found
 
     async def ask(self, data: bytes) -> tuple[Answered, bytes]:
-        """Send bytes on a connection of their own: the first answer, and all that follows."""
+        """Send bytes on a new connection: the first response, and all bytes after it."""
         client = await self.connect()
         client.send(data)
         first = await client.answer()
@@ -219,7 +219,7 @@ async def harness() -> AsyncIterator[Harness]:
 
 
 def short(**limits: Any) -> Limits:
-    """The usual limits with some changed."""
+    """The default limits with some changed."""
     return replace(LIMITS, **limits)
 
 

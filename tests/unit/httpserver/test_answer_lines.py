@@ -1,4 +1,4 @@
-"""Header lines that the application wants in whatever answer a request gets."""
+"""Header lines that the application sets for any response to a request."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ACTS: list[tuple[Callable[[HttpRequest], Any], int]] = [
 async def test_all_answers_have_them(
     harness: Harness, act: Callable[[HttpRequest], Any], status: int
 ) -> None:
-    """Whole answers, streams, tunnels, and the listener's own refusals carry the lines, once."""
+    """Responses, streams, tunnels, and the listener's own errors contain the lines, once."""
 
     def marked(request: HttpRequest) -> Any:
         request.answer_lines = b"X-Mark: 1\r\n"

@@ -1,4 +1,4 @@
-"""Answers that take time: their order, what happens when the client leaves, and deadlines."""
+"""Responses that take time: their order, disconnects of the client, and deadlines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ async def later(body: bytes, seconds: float = 0.01) -> HttpResponse:
 
 
 async def test_pipelined_answers_keep_their_order(harness: Harness) -> None:
-    """Answers at once, from tasks, and from futures that are done leave in turn."""
+    """Synchronous responses, and those of tasks and of completed futures, are sent in request
+    order."""
     await harness.start()
     app = harness.app
 
@@ -54,7 +55,7 @@ async def test_pipelined_answers_keep_their_order(harness: Harness) -> None:
 
 
 async def test_one_request_at_a_time(harness: Harness) -> None:
-    """The next request of a connection is not begun before the last one is answered."""
+    """The next request of a connection is not started before the response to the previous one."""
     await harness.start()
     waiting: list[asyncio.Future[Answer]] = []
 
@@ -75,8 +76,8 @@ async def test_one_request_at_a_time(harness: Harness) -> None:
 
 
 async def test_pipelined_requests_that_take_long(harness: Harness) -> None:
-    """When one request has taken long, the next of its connection waits for other connections:
-    each is begun in an iteration of the event loop of its own."""
+    """When a request has taken long, the next one of its connection waits for other connections:
+    each starts in a separate iteration of the event loop."""
     iterations = 0
     seen: list[int] = []
 
@@ -102,7 +103,7 @@ async def test_pipelined_requests_that_take_long(harness: Harness) -> None:
 
 
 async def test_many_pipelined_requests(harness: Harness) -> None:
-    """Thousands at once are all answered, in turns that leave room for other connections."""
+    """Thousands at once are all handled, in steps between which other connections are served."""
     await harness.start()
     client, other = await harness.connect(), await harness.connect()
     count = 5_000
@@ -114,7 +115,7 @@ async def test_many_pipelined_requests(harness: Harness) -> None:
 
 
 async def test_a_client_that_does_not_read_is_not_served_on(harness: Harness) -> None:
-    """Unread answers stop the requests behind them; when they are read, the rest follows."""
+    """Unread responses stop later requests; when they are read, the others follow."""
     await harness.start(limits=short(write_high_water_bytes=100_000, write_bytes_max=100_000))
     harness.app.paths["/"] = lambda _: HttpResponse(200, b"x" * 1_000_000)
     client = await harness.connect()
@@ -128,7 +129,7 @@ async def test_a_client_that_does_not_read_is_not_served_on(harness: Harness) ->
 
 @pytest.mark.parametrize("half", [False, True])
 async def test_a_client_that_leaves_ends_its_work(harness: Harness, half: bool) -> None:
-    """A task is cancelled and a promise released when the client closes, wholly or by half."""
+    """A task is cancelled and a future released when the client closes, fully or by half."""
     listener = await harness.start()
     ended: list[str] = []
 
@@ -155,7 +156,7 @@ async def test_a_client_that_leaves_ends_its_work(harness: Harness, half: bool) 
 
 
 async def test_shielded_work_is_finished(harness: Harness) -> None:
-    """A write that was begun goes on without its client."""
+    """A write that was started continues after its client has disconnected."""
     listener = await harness.start()
     done = asyncio.Event()
 
@@ -175,7 +176,7 @@ async def test_shielded_work_is_finished(harness: Harness) -> None:
 
 
 async def test_too_many_answers_are_waited_for(harness: Harness) -> None:
-    """Beyond the limit a request is told to come back."""
+    """Over the limit on pending responses a request gets a 503 with Retry-After."""
     await harness.start(limits=short(answers_pending_max=1))
     harness.app.paths["/"] = lambda _: later(b"late", 0.3)
     first, second = await harness.connect(), await harness.connect()
@@ -188,7 +189,7 @@ async def test_too_many_answers_are_waited_for(harness: Harness) -> None:
 
 
 async def test_a_forgotten_answer(harness: Harness) -> None:
-    """An answer that does not come ends in 504, and its work is cancelled."""
+    """A response that never comes is replaced by a 504, and its work is cancelled."""
     await harness.start(limits=short(answer_seconds=0.1))
     abandoned: list[bool] = []
     harness.app.paths["/"] = lambda _: promised(lambda: abandoned.append(True))
@@ -201,8 +202,8 @@ async def test_a_forgotten_answer(harness: Harness) -> None:
 
 @pytest.mark.parametrize("kind", ["stream", "tunnel"])
 async def test_an_abandoned_answer_is_closed(harness: Harness, kind: str) -> None:
-    """A stream or a tunnel that comes after its client has left is closed, so that it releases what
-    it holds."""
+    """A stream or a tunnel that is returned after its client has disconnected is closed, so that it
+    releases its resources."""
     counters = (await harness.start()).counters
     answer = promised()
     harness.app.paths["/"] = lambda request: shielded(request, answer)
@@ -220,9 +221,9 @@ async def test_an_abandoned_answer_is_closed(harness: Harness, kind: str) -> Non
     await until(lambda: closed == [kind])
 
 
-async def test_what_was_started_is_cancelled_with_its_client(harness: Harness) -> None:
-    """A coroutine that ran until its first wait is cancelled when its client leaves before the task
-    that takes it over has begun, and cleans up; a shielded one goes on."""
+async def test_started_work_is_cancelled_with_its_client(harness: Harness) -> None:
+    """A coroutine that ran until its first await is cancelled and cleans up if its client
+    disconnects before its task has started; a shielded one continues."""
     await harness.start()
     ended: list[str] = []
 
@@ -250,8 +251,8 @@ async def test_what_was_started_is_cancelled_with_its_client(harness: Harness) -
 
 
 async def test_a_write_that_awaits_futures_has_no_task(harness: Harness) -> None:
-    """A shielded coroutine is resumed when what it awaits is done, as often as it waits; it gets a
-    task when something in it asks for one, and its errors are answered."""
+    """A shielded coroutine is resumed after each await; it gets a task when something in it
+    requires one, and its errors become responses."""
     await harness.start()
     tasks: list[object] = []
     futures: list[asyncio.Future[None]] = []
@@ -299,7 +300,8 @@ async def test_a_write_that_awaits_futures_has_no_task(harness: Harness) -> None
     ],
 )
 async def test_slow_senders_have_a_deadline(harness: Harness, begin: bytes, status: int) -> None:
-    """A head or body that trickles in is cut off in time, however steadily it trickles."""
+    """A head or body that arrives too slowly is rejected at the deadline, however steadily it
+    arrives."""
     await harness.start(limits=short(head_seconds=0.2, body_seconds=0.2, idle_seconds=5))
     client = await harness.connect()
     client.send(begin)
@@ -318,7 +320,8 @@ async def test_slow_senders_have_a_deadline(harness: Harness, begin: bytes, stat
 
 
 async def test_silent_and_idle_connections_are_closed(harness: Harness) -> None:
-    """One that never says a word, and one that has nothing more to say, are closed without one."""
+    """A connection without any request, and one that is idle after a request, are closed
+    silently."""
     await harness.start(limits=short(head_seconds=0.1, idle_seconds=0.2))
     silent, idle, blank = [await harness.connect() for _ in range(3)]
     idle.get()
@@ -329,7 +332,8 @@ async def test_silent_and_idle_connections_are_closed(harness: Harness) -> None:
 
 
 async def test_an_unfinished_request_is_refused(harness: Harness) -> None:
-    """A client that stops in the middle is answered 400, and the application not asked."""
+    """A client that stops in the middle of a request gets a 400, and the application is not
+    called."""
     await harness.start()
     for data in (b"GET / HT", request_bytes("POST", "/", "Content-Length: 5") + b"abc"):
         client = await harness.connect()
@@ -343,7 +347,7 @@ async def test_an_unfinished_request_is_refused(harness: Harness) -> None:
 async def test_work_that_was_cancelled_elsewhere(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If what a task waits for is cancelled by somebody else, the client is told at once."""
+    """If something that a task awaits is cancelled elsewhere, the client gets an error at once."""
     await harness.start()
 
     async def work() -> HttpResponse:
@@ -359,8 +363,10 @@ async def test_work_that_was_cancelled_elsewhere(
     assert "CancelledError" in caplog.text
 
 
-async def test_a_refusal_without_a_form(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal goes out even if the form for it fails."""
+async def test_an_error_response_whose_body_fails(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error response is sent even if making its body fails."""
 
     def form(status: int, message: str) -> tuple[str, bytes]:
         raise RuntimeError("no form")
@@ -372,8 +378,8 @@ async def test_a_refusal_without_a_form(harness: Harness, caplog: pytest.LogCapt
     assert "no form" in caplog.text
 
 
-async def test_vanished_peers_are_asked_for(harness: Harness) -> None:
-    """Connections have TCP keep-alive on, so that an open watch does not outlive its client."""
+async def test_keepalive_detects_vanished_peers(harness: Harness) -> None:
+    """Connections use TCP keepalive, so that an open watch does not outlive its client."""
     await harness.start()
     client = await harness.connect()
     client.get()
@@ -385,8 +391,8 @@ async def test_vanished_peers_are_asked_for(harness: Harness) -> None:
 
 @pytest.mark.parametrize("seconds", [0.05, -1.0])
 async def test_an_answer_can_have_a_deadline_of_its_own(harness: Harness, seconds: float) -> None:
-    """What comes too late is replaced by a 504, without waiting for the sweep; work that must
-    not be cut off goes on, and whatever it then says is dropped."""
+    """A late response is replaced by a 504, without waiting for the periodic check; shielded work
+    continues, and its result is dropped."""
     await harness.start()
     ended: list[str] = []
 
@@ -420,7 +426,7 @@ async def test_an_answer_can_have_a_deadline_of_its_own(harness: Harness, second
 
 
 async def test_an_answer_in_time_is_not_disturbed(harness: Harness) -> None:
-    """A deadline that was met does not touch what comes after it."""
+    """A deadline that was met does not affect later requests."""
     await harness.start()
 
     def act(request: HttpRequest) -> object:

@@ -1,4 +1,4 @@
-"""Malformed and hostile requests: refused, the connection closed, nothing behind them seen."""
+"""Malformed and hostile requests: rejected, the connection closed, no later request handled."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_malformed_requests_are_refused(harness: Harness, case: str) -> None:
-    """One refusal, then the end: neither the request nor the one behind it is seen."""
+    """One error response, then close: neither the request nor the one after it is handled."""
     await harness.start()
     data, status = REFUSED[case]
     answer, rest = await harness.ask(data + NEXT)
@@ -123,7 +123,7 @@ async def test_malformed_requests_are_refused(harness: Harness, case: str) -> No
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_good_requests_before_are_answered(harness: Harness, case: str) -> None:
-    """What came before on the same connection is answered first, and nothing after."""
+    """Earlier requests on the connection are handled first, and none after."""
     await harness.start()
     data, status = REFUSED[case]
     client = await harness.connect()
@@ -136,7 +136,8 @@ async def test_good_requests_before_are_answered(harness: Harness, case: str) ->
 
 
 async def test_odd_but_right_requests_pass(harness: Harness) -> None:
-    """What the standard allows is accepted: an empty line first, odd but clean paths."""
+    """Unusual requests that the standard permits are accepted: a leading empty line, unusual
+    paths."""
     await harness.start()
     client = await harness.connect()
     for data, line in (
@@ -153,7 +154,7 @@ async def test_odd_but_right_requests_pass(harness: Harness) -> None:
 
 
 async def test_trailers_change_nothing(harness: Harness) -> None:
-    """What stands behind the last chunk is dropped, whatever it is called, and is no request."""
+    """Trailers after the last chunk are dropped, whatever their names, and are not a request."""
     await harness.start()
     client = await harness.connect()
     trailers = b"Authorization: x\r\nX-Remote-User: y\r\nHost: b\r\n"
@@ -166,7 +167,7 @@ async def test_trailers_change_nothing(harness: Harness) -> None:
 
 
 async def test_a_length_that_lies(harness: Harness) -> None:
-    """A body longer than announced is not part of it, and what is left over is no request."""
+    """Bytes beyond the announced length are not part of the body, and are not a valid request."""
     await harness.start()
     answer, rest = await harness.ask(POST + b"Content-Length: 2\r\n\r\nabcdefgh\r\n\r\n" + NEXT)
     assert answer.body == b"/|ab"
@@ -175,7 +176,7 @@ async def test_a_length_that_lies(harness: Harness) -> None:
 
 
 async def test_an_expectation_without_a_body(harness: Harness) -> None:
-    """Who waits for a word before a body of nothing is answered at once, and told nothing else."""
+    """A client that expects 100-continue without a body gets the response only."""
     await harness.start()
     client = await harness.connect()
     for framing in (b"", b"Content-Length: 0\r\n"):
@@ -184,7 +185,7 @@ async def test_an_expectation_without_a_body(harness: Harness) -> None:
 
 
 async def test_too_many_header_lines(harness: Harness) -> None:
-    """The number of header lines has a limit: 431."""
+    """The number of header lines is limited: 431."""
     await harness.start(limits=short(headers_max=50))
     close = b"Connection: close\r\n"
     answer, _rest = await harness.ask(GET + close + b"A: b\r\n" * 48 + b"\r\n")
@@ -194,8 +195,8 @@ async def test_too_many_header_lines(harness: Harness) -> None:
 
 
 async def test_a_large_head(harness: Harness) -> None:
-    """A header block below a mebibyte passes, one above does not: 431. Before a request of the
-    connection was authenticated, 64 KiB is the limit."""
+    """A header block below 1 MiB is accepted, a larger one is not: 431. Until a request of the
+    connection was authenticated, the limit is 64 KiB."""
 
     def authenticated(request: HttpRequest) -> HttpResponse:
         request.peer.is_known = True
@@ -219,8 +220,9 @@ async def test_a_large_head(harness: Harness) -> None:
     assert len(harness.app.seen) == 4
 
 
-async def test_a_large_body_is_refused_so_that_the_client_hears_it(harness: Harness) -> None:
-    """A client that sends all of a body that is too large can read why: 413 in the given form."""
+async def test_the_client_can_read_the_rejection_of_a_large_body(harness: Harness) -> None:
+    """A client that sends all of a too large body can read the response: 413 with the usual
+    body."""
 
     def form(status: int, message: str) -> tuple[str, bytes]:
         return "application/json", b'{"code":%d}' % status
@@ -236,8 +238,8 @@ async def test_a_large_body_is_refused_so_that_the_client_hears_it(harness: Harn
     assert harness.app.seen == []
 
 
-async def test_what_is_dropped_is_bounded(harness: Harness) -> None:
-    """A client that goes on sending after a refusal is cut."""
+async def test_dropped_bytes_are_bounded(harness: Harness) -> None:
+    """A client that continues to send after an error response is disconnected."""
     listener = await harness.start(limits=short(linger_bytes_max=100_000, linger_seconds=5))
     client = await harness.connect()
     client.send(b"\n")

@@ -1,4 +1,4 @@
-"""The shortest way: requests of which every byte is known, answered before anything is parsed."""
+"""The fast path: requests whose bytes are all cached, handled before anything is parsed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADERS = b"Content-Type: text/plain\r\n"
 
 
 class Quickly:
-    """Says what it was asked, or does as it is told."""
+    """Records its calls, or declines, or raises."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -32,7 +32,7 @@ class Quickly:
 
 
 class Knowing(Recorder):
-    """An application that knows every client."""
+    """An application that authenticates every client."""
 
     def __call__(self, request: HttpRequest) -> Any:
         request.peer.is_known = True
@@ -53,8 +53,9 @@ async def ask(client: Client, path: str = "/a?b=c", who: str = "me") -> bytes:
     return answer.body
 
 
-async def test_a_known_request_is_answered_quickly(harness: Harness) -> None:
-    """The usual way comes first; once line and headers are known, the short one answers alike."""
+async def test_a_cached_request_takes_the_fast_path(harness: Harness) -> None:
+    """The first request takes the normal path; when line and headers are cached, the fast path
+    responds alike."""
     quickly = await start(harness)
     client = await harness.connect()
     usual = [await ask(client) for _ in range(2)]
@@ -71,8 +72,8 @@ async def test_a_known_request_is_answered_quickly(harness: Harness) -> None:
     assert len(harness.app.seen) == 2
 
 
-async def test_lines_are_known_to_all_connections(harness: Harness) -> None:
-    """A line that one connection has sent is known on another, but with that one's own headers."""
+async def test_cached_lines_are_shared_by_connections(harness: Harness) -> None:
+    """A line cached from one connection is used on another, with the headers of that connection."""
     quickly = await start(harness)
     first, second = await harness.connect(), await harness.connect()
     for _ in range(2):
@@ -82,8 +83,8 @@ async def test_lines_are_known_to_all_connections(harness: Harness) -> None:
     assert quickly.asked == ["GET /a?b=c second"]
 
 
-async def test_strangers_go_the_usual_way(harness: Harness) -> None:
-    """Who has not shown who it is stands in line with the others."""
+async def test_unauthenticated_requests_take_the_normal_path(harness: Harness) -> None:
+    """Requests of an unauthenticated connection wait for the work budget."""
     quickly = Quickly()
     await harness.start(quick=Quick(quickly.answer_of, HEADERS))
     client = await harness.connect()
@@ -91,8 +92,8 @@ async def test_strangers_go_the_usual_way(harness: Harness) -> None:
     assert quickly.asked == []
 
 
-async def test_other_headers_and_lines_go_the_usual_way(harness: Harness) -> None:
-    """Nothing is taken for known that differs in a byte; a pipelined pair is two requests."""
+async def test_other_headers_and_lines_take_the_normal_path(harness: Harness) -> None:
+    """A difference of one byte is not a cache hit; a pipelined pair is two requests."""
     quickly = await start(harness)
     client = await harness.connect()
     for _ in range(2):
@@ -108,10 +109,10 @@ async def test_other_headers_and_lines_go_the_usual_way(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("no")])
-async def test_what_is_declined_goes_the_usual_way(
+async def test_declined_requests_take_the_normal_path(
     harness: Harness, error: Exception | None
 ) -> None:
-    """Neither None nor an error of the short way is seen by the client."""
+    """If the fast path returns None or raises, the client gets the response of the normal path."""
     quickly = await start(harness)
     quickly.declines, quickly.error = True, error
     client = await harness.connect()
@@ -119,8 +120,8 @@ async def test_what_is_declined_goes_the_usual_way(
     assert len(quickly.asked) == 2
 
 
-async def test_an_invariant_broken_on_the_short_way_ends_the_process(harness: Harness) -> None:
-    """It is reported like one of the usual way."""
+async def test_an_invariant_violation_on_the_fast_path_ends_the_process(harness: Harness) -> None:
+    """It is reported as on the normal path."""
     quickly = await start(harness)
     ended: list[InvariantViolation] = []
     harness.listeners[-1]._shared.fatal = ended.append
@@ -132,8 +133,8 @@ async def test_an_invariant_broken_on_the_short_way_ends_the_process(harness: Ha
     await until(lambda: bool(ended))
 
 
-async def test_a_stopping_listener_answers_nothing_quickly(harness: Harness) -> None:
-    """The last answer of a connection says that it is the last."""
+async def test_a_stopping_listener_disables_the_fast_path(harness: Harness) -> None:
+    """The last response of a connection has `Connection: close`."""
     quickly = await start(harness)
     client = await harness.connect()
     for _ in range(2):
@@ -145,8 +146,8 @@ async def test_a_stopping_listener_answers_nothing_quickly(harness: Harness) -> 
     assert quickly.asked == []
 
 
-def test_the_memory_of_lines_is_bounded() -> None:
-    """Neither many lines nor long ones fill it."""
+def test_the_line_cache_is_bounded() -> None:
+    """The cache of lines is bounded, in number and in size of lines."""
     lines = RequestLineCache()
     for number in range(2 * LINES_KEPT_MAX + 1):
         lines.note(b"%d" % number, RequestLine("GET", "/", ""))

@@ -1,4 +1,4 @@
-"""The reader: however bytes are cut, the same requests come out, and nothing else."""
+"""The reader: however the bytes are split, it yields the same requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMITS = Limits(
 
 
 def known_peer() -> Peer:
-    """The sender of a request that was authenticated."""
+    """The peer of an authenticated connection."""
     peer = Peer(1)
     peer.is_known = True
     return peer
@@ -30,7 +30,7 @@ Seen = tuple[str, str, str, tuple[tuple[str, str], ...], bytes]
 
 
 def read(pieces: list[bytes], *, short_way: bool = False) -> tuple[list[Seen], int | None]:
-    """All requests in some pieces of data, and the status of the refusal that ended them."""
+    """All requests in some pieces of data, and the status of the error that ended them."""
     budgets = Budgets(LIMITS)
     reader = RequestReader(LIMITS, budgets=budgets, peer=Peer(1))
     seen: list[Seen] = []
@@ -72,7 +72,7 @@ values = st.text("abc,;= ", max_size=6).map(str.strip)
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[bytes, Seen]:
-    """A request as bytes, and what should be read from it."""
+    """A request as bytes, and the expected result."""
     method = draw(st.sampled_from(["GET", "POST", "PUT", "DELETE"]))
     path = draw(st.sampled_from(["/", "/api/v1", "/a%20b/../c", "/x;y"]))
     query = draw(st.sampled_from(["", "a=b", "watch=1&x=?%00"]))
@@ -94,7 +94,7 @@ def messages(draw: st.DrawFn) -> tuple[bytes, Seen]:
 
 @given(st.lists(messages(), min_size=1, max_size=5), st.data())
 def test_cuts_do_not_matter(sent: list[tuple[bytes, Seen]], data: st.DataObject) -> None:
-    """Requests cut anywhere are read as they were written, and so are repeated ones."""
+    """Requests split anywhere are read as written, and so are repeated ones."""
     stream = b"".join(message for message, _ in sent)
     places = st.lists(st.integers(0, len(stream)), max_size=12)
     cuts = [0, *sorted(data.draw(places)), len(stream)]
@@ -105,8 +105,8 @@ def test_cuts_do_not_matter(sent: list[tuple[bytes, Seen]], data: st.DataObject)
 
 
 @given(st.lists(messages(), min_size=1, max_size=4), st.integers(2, 4))
-def test_the_short_way_reads_the_same(sent: list[tuple[bytes, Seen]], times: int) -> None:
-    """Message by message, many times over, both ways through the reader agree."""
+def test_the_fast_path_reads_the_same(sent: list[tuple[bytes, Seen]], times: int) -> None:
+    """Message by message, many times over, both paths through the reader agree."""
     pieces = [message for message, _ in sent for _ in range(times)]
     assert read(pieces, short_way=True) == read([b"".join(pieces)])
 
@@ -115,7 +115,7 @@ def test_the_short_way_reads_the_same(sent: list[tuple[bytes, Seen]], times: int
 def test_broken_requests_are_read_the_same_however_cut(
     sent: tuple[bytes, Seen], data: st.DataObject
 ) -> None:
-    """A changed byte is refused or accepted, but never differently for different cuts."""
+    """A changed byte is rejected or accepted, independent of how the data is split."""
     stream = bytearray(sent[0] + sent[0])
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(stream) - 1))
@@ -139,13 +139,14 @@ def test_broken_requests_are_read_the_same_however_cut(
     ],
 )
 def test_sizes_are_limited(data: bytes, status: int) -> None:
-    """Target, head and body have limits, met at once or byte by byte."""
+    """Target, head and body are limited, in one piece or byte by byte."""
     assert read([data]) == ([], status)
     assert read([bytes([byte]) for byte in data]) == ([], status)
 
 
 def test_chunks_are_limited() -> None:
-    """A chunked body ends at the same size as any other, and cannot be made of chunk sizes."""
+    """A chunked body has the same size limit as any other, and chunk sizes alone are limited,
+    too."""
     head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert read([head + chunked(b"x" * 1000, 100)])[1] is None
     assert read([head + chunked(b"x" * 1001, 100)]) == ([], 413)
@@ -156,8 +157,8 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_chunks_are_read_some_at_a_time() -> None:
-    """A body of many chunks is read in steps, and its bytes make no difference to their number:
-    none of a body that comes behind its head before the head was looked at."""
+    """A body of many chunks is read in steps, independent of its size; no chunk is read in the call
+    that returns after the head."""
     limits = Limits(chunks_at_once_max=10)
     for body, size, steps in (
         (b"\r\n\r\n" * 100_000, 400_000, 1),
@@ -184,8 +185,8 @@ def test_trailers_are_limited() -> None:
 
 
 def parsed_by_bytes(data: bytes) -> tuple[bytes, bytes] | None:
-    """The body of a chunked request by the parser alone, and what is behind it; None if it is
-    refused or has no end."""
+    """The body of a chunked request by the parser alone, and the bytes after it; None if it is
+    rejected or incomplete."""
     parser = HeadParser(Limits())
     try:
         parser.feed(CHUNKED)
@@ -212,7 +213,8 @@ framing = st.lists(
 
 @given(framing, st.integers(1, 5), st.integers(1, 50))
 def test_the_scanner_agrees_with_the_parser(data: bytes, chunks_max: int, size: int) -> None:
-    """A chunked body and its end are what the parser finds byte by byte, wherever it is cut."""
+    """The scanner finds the body and its end like the parser does byte by byte, however it is
+    split."""
     data += b"0\r\n\r\n"
     limits = Limits(chunks_at_once_max=chunks_max)
     reader = RequestReader(limits, budgets=Budgets(limits), peer=Peer(1))
@@ -254,7 +256,7 @@ def test_half_read_bodies_share_a_budget() -> None:
 
 
 def test_half_read_heads_share_it() -> None:
-    """Unfinished heads count too, and are given back when they are whole or given up."""
+    """Incomplete heads count too, and are returned to the budget when complete or closed."""
     budgets = Budgets(replace(LIMITS, bodies_bytes_max=100))
     first, second = (RequestReader(LIMITS, budgets=budgets, peer=known_peer()) for _ in range(2))
     first.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40)
@@ -281,8 +283,8 @@ def refusal_of(reader: RequestReader, pieces: list[bytes]) -> tuple[int, str] | 
 
 
 def test_unauthenticated_connections_have_a_budget_of_their_own() -> None:
-    """What they hold of unfinished heads and bodies is limited for all of them and for each
-    address, and leaves the budget of authenticated connections alone."""
+    """The bytes of incomplete heads and bodies that they hold are limited in total and per address,
+    and do not count against the budget of authenticated connections."""
     limits = replace(
         LIMITS,
         bodies_bytes_max=100,
@@ -320,8 +322,9 @@ def test_unauthenticated_connections_have_a_budget_of_their_own() -> None:
     assert (budgets.bytes_held, budgets.by_address) == (0, {})
 
 
-def test_what_is_held_is_given_back_where_it_was_taken() -> None:
-    """A sender that is authenticated while its request is read does not change the accounts."""
+def test_held_bytes_return_to_their_budget() -> None:
+    """If a peer is authenticated while its request is read, bytes return to the budget they came
+    from."""
     budgets, peer = Budgets(LIMITS), Peer(1, address="10.0.0.1")
     reader = RequestReader(LIMITS, budgets=budgets, peer=peer)
     reader.feed(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n" + b"x" * 50)
@@ -350,8 +353,8 @@ def test_heads_are_shorter_until_a_request_is_authenticated() -> None:
 
 
 def test_large_heads_are_not_kept() -> None:
-    """An idle connection holds header lines to compare the next ones with, unless they are large;
-    a large head that comes again is read again."""
+    """An idle connection caches header lines for comparison, unless they are large; a repeated
+    large head is parsed again."""
     limits = Limits()
     reader = RequestReader(limits, budgets=Budgets(limits), peer=known_peer())
     for nbytes, is_kept in ((100, True), (100_000, False), (100_000, False), (100, True)):
@@ -365,7 +368,7 @@ def test_large_heads_are_not_kept() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
 def test_an_empty_line_may_come_in_pieces(cut: int) -> None:
-    """One in front of a request passes, two do not, wherever the packets end."""
+    """One before a request is accepted, two are not, however they are split."""
     request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     head, rest = b"\r\n"[:cut], b"\r\n"[cut:] + request
     seen, refusal = read([request, head, rest])
@@ -376,7 +379,7 @@ def test_an_empty_line_may_come_in_pieces(cut: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1_000, 50_000, 200_000])
 def test_long_heads_in_pieces(size: int) -> None:
-    """The end of a long head is found once, and that of the next one anew; however they are cut."""
+    """The end of each long head is found, however the heads are split."""
     line = b"GET /%d HTTP/1.1\r\nHost: h\r\nX-Long: %b\r\n\r\n"
     lengths = (30_000, 0, 40_000, 5, 5, 20_000)
     sent = b"".join(line % (number, b"x" * length) for number, length in enumerate(lengths))

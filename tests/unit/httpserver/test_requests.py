@@ -1,4 +1,4 @@
-"""Ordinary requests: what the application sees, and how connections are reused."""
+"""Valid requests: the application's view, and reuse of connections."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_connection_is_used_again(harness: Harness) -> None:
 
 
 async def test_equal_header_lines_are_one_object(harness: Harness) -> None:
-    """What was learnt from header lines serves the next request too, even if bodies differ."""
+    """The memo of equal header lines is shared by later requests, even if bodies differ."""
     await harness.start()
     client = await harness.connect()
     for body in (b"", b"", b"{}", b'{"a":1}', b"x" * 1000):
@@ -60,7 +60,7 @@ async def test_equal_header_lines_are_one_object(harness: Harness) -> None:
 
 @pytest.mark.parametrize("pause", [False, True])
 async def test_bodies_by_length_and_by_chunks(harness: Harness, pause: bool) -> None:
-    """Both framings give the same body, sent at once or in pieces, with no byte too many."""
+    """Both framings yield the same body, sent at once or in pieces."""
     await harness.start()
     client = await harness.connect()
     body = b"line\r\n\r\nline" * 3000
@@ -81,7 +81,7 @@ async def test_bodies_by_length_and_by_chunks(harness: Harness, pause: bool) -> 
 
 
 async def test_continue_is_sent_once_and_only_when_waited_for(harness: Harness) -> None:
-    """A client that asks first is told to go on; one that did not wait is not."""
+    """A client that expects 100-continue gets it; one that did not wait for it does not."""
     await harness.start()
     client = await harness.connect()
     client.send(request_bytes("POST", "/", "Expect: 100-continue", "Content-Length: 2"))
@@ -103,8 +103,8 @@ def chunk_bytes(body: bytes, size: int) -> bytes:
 async def test_the_gate_comes_before_the_chunks(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
-    """A refused request has no byte of its chunked body parsed, however much has come with the
-    head; one that is let in is read whole."""
+    """No byte of the chunked body of a rejected request is parsed, however much has arrived with
+    the head; the body of an accepted one is read completely."""
     scanned: list[int] = []
     scan = ChunkScanner.scan
 
@@ -128,7 +128,8 @@ async def test_the_gate_comes_before_the_chunks(
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_others_are_served_while_chunks_are_read(harness: Harness, *, known: bool) -> None:
-    """A body of very many chunks is read a few at a time, and others are answered meanwhile."""
+    """A body of very many chunks is read a few at a time, and other connections are served
+    meanwhile."""
     steps = 0
 
     def gate(request: HttpRequest) -> None:
@@ -150,8 +151,9 @@ async def test_others_are_served_while_chunks_are_read(harness: Harness, *, know
 
 
 async def test_unfinished_heads_leave_authenticated_clients_alone(harness: Harness) -> None:
-    """When unauthenticated connections hold all that they may, a long body is read whose sender is
-    authenticated, by its first request or before; and short requests of others."""
+    """When unauthenticated connections use up their byte budget, a long body of an authenticated
+    client is read, whether authenticated by this request or an earlier one; and so are short
+    requests of others."""
 
     def gate(request: HttpRequest) -> None:
         request.peer.is_known = "authorization" in request.headers
@@ -179,7 +181,7 @@ async def test_unfinished_heads_leave_authenticated_clients_alone(harness: Harne
 
 
 async def test_the_gate_spares_the_body(harness: Harness) -> None:
-    """A request that may not pass is answered before its body is read, each time anew."""
+    """A request that is not allowed gets its response before its body is read, each time."""
 
     def gate(request: HttpRequest) -> HttpResponse | None:
         return None if request.path == "/ok" else HttpResponse(401, b"no")
@@ -216,7 +218,7 @@ async def test_close_and_old_versions(harness: Harness) -> None:
 
 
 async def test_nothing_after_close_is_answered(harness: Harness) -> None:
-    """What follows a request that closes is dropped."""
+    """Requests after one with `Connection: close` are dropped."""
     await harness.start()
     last = request_bytes("GET", "/1", "Connection: close") + request_bytes("GET", "/2")
     _answer, rest = await harness.ask(last)
@@ -241,7 +243,7 @@ async def test_answers_without_a_body(harness: Harness) -> None:
 
 
 async def test_a_body_of_pieces_is_joined(harness: Harness) -> None:
-    """An answer may come as several pieces of bytes."""
+    """A response body may consist of several pieces of bytes."""
     await harness.start()
     harness.app.paths["/"] = lambda _: HttpResponse(200, [b"a", b"b" * 10, b"c"])
     client = await harness.connect()
@@ -250,7 +252,7 @@ async def test_a_body_of_pieces_is_joined(harness: Harness) -> None:
 
 
 async def test_upgrades_are_ignored(harness: Harness) -> None:
-    """h2c and websocket offers get an ordinary answer, and the connection stays HTTP/1.1."""
+    """h2c and WebSocket offers get an ordinary response, and the connection stays HTTP/1.1."""
     await harness.start()
     client = await harness.connect()
     for _ in range(2):
@@ -288,7 +290,7 @@ async def test_an_application_that_fails(
 
 
 async def test_a_broken_invariant_is_fatal() -> None:
-    """The application's InvariantViolation reaches whoever ends the process."""
+    """An InvariantViolation of the application is passed to the handler that ends the process."""
     from dataclasses import replace
 
     from restow.aio import Runtime
@@ -311,7 +313,7 @@ async def test_a_broken_invariant_is_fatal() -> None:
 
 
 def test_headers_cannot_be_injected() -> None:
-    """A value with a line end, or a name with a space, is refused before it is sent."""
+    """A value with a line end, or a name with a space, is rejected before it is sent."""
     for name, value in (
         ("A", "b\r\nC: d"),
         ("A", "b\nc"),
@@ -326,7 +328,7 @@ def test_headers_cannot_be_injected() -> None:
 
 
 def test_a_request_shows_no_secrets() -> None:
-    """Neither query nor headers are in what a log would print."""
+    """The repr of a request, as in logs, contains neither query nor headers."""
     from restow.httpserver import Peer
 
     headers = Headers([("authorization", "Bearer secret")])
@@ -334,8 +336,8 @@ def test_a_request_shows_no_secrets() -> None:
     assert "secret" not in repr(request)
 
 
-async def test_connections_beyond_the_limit_are_told_so(harness: Harness) -> None:
-    """One more than allowed gets 503 with Retry-After; when one leaves, there is room again."""
+async def test_connections_over_the_limit_get_503(harness: Harness) -> None:
+    """One more than allowed gets a 503 with Retry-After; when one closes, the next is accepted."""
 
     def known(request: HttpRequest) -> HttpResponse:
         request.peer.is_known = True
@@ -361,7 +363,7 @@ async def test_connections_beyond_the_limit_are_told_so(harness: Harness) -> Non
 
 
 async def test_a_thousand_idle_connections(harness: Harness) -> None:
-    """They cost little, all still answer, and all are gone when the listener stops."""
+    """They cost little, all can still be used, and all are closed when the listener stops."""
     listener = await harness.start()
     clients = [await harness.connect() for _ in range(1000)]
     await until(lambda: listener.counters.connections_open == 1000)

@@ -1,4 +1,4 @@
-"""When connections are scarce, and when somebody is refused again and again."""
+"""Limits on connections and handshakes, and throttling after repeated rejections."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ async def asked(client: Client, path: str) -> int:
     return (await client.answer()).status
 
 
-async def test_strangers_make_room(harness: Harness) -> None:
-    """At the limit a new connection takes the place of the oldest stranger; those who have shown
-    who they are keep theirs."""
+async def test_new_connections_displace_unauthenticated_ones(harness: Harness) -> None:
+    """At the limit a new connection replaces the oldest unauthenticated one; authenticated ones
+    stay open."""
     harness.app.paths["/known"] = known
     listener = await harness.start(limits=short(connections_max=4))
     first = await harness.connect()
     assert await asked(first, "/known") == 200
-    strangers = [await harness.connect() for _ in range(3)]
-    assert await asked(strangers[1], "/") == 200
+    unauthenticated = [await harness.connect() for _ in range(3)]
+    assert await asked(unauthenticated[1], "/") == 200
     newcomer = await harness.connect()
-    assert await strangers[0].rest() == b""
+    assert await unauthenticated[0].rest() == b""
     assert await asked(newcomer, "/known") == 200
-    for client in (first, strangers[1], strangers[2], newcomer):
+    for client in (first, unauthenticated[1], unauthenticated[2], newcomer):
         assert await asked(client, "/known") == 200
     assert listener.counters.connections_displaced == 1
     last = await harness.connect()
@@ -52,7 +52,8 @@ async def test_strangers_make_room(harness: Harness) -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Le"])
 async def test_a_flood_of_silent_connections(harness: Harness, begun: bytes) -> None:
-    """However many say nothing or half a request, a client that speaks finds room each time."""
+    """However many connections send nothing or half a request, a client with a request is
+    served."""
     listener = await harness.start(limits=short(connections_max=20))
     for _ in range(60):
         client = await harness.connect()
@@ -64,8 +65,8 @@ async def test_a_flood_of_silent_connections(harness: Harness, begun: bytes) -> 
     assert listener.counters.connections_refused == 0
 
 
-async def test_who_is_being_served_does_not_make_room(harness: Harness) -> None:
-    """A stranger whose answer is under way is not cut off for another."""
+async def test_connections_in_use_are_not_displaced(harness: Harness) -> None:
+    """An unauthenticated connection whose request is in progress is not replaced."""
     writers: list[StreamWriter] = []
     done = asyncio.Event()
 
@@ -90,7 +91,7 @@ async def test_who_is_being_served_does_not_make_room(harness: Harness) -> None:
 
 
 async def half_handshake(harness: Harness, *, address: str = "127.0.0.1") -> Client:
-    """A client that begins a TLS handshake and does not go on."""
+    """A client that starts a TLS handshake and does not finish it."""
     port = harness.listeners[-1].port
     streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     client = Client(*streams)
@@ -102,8 +103,8 @@ async def half_handshake(harness: Harness, *, address: str = "127.0.0.1") -> Cli
 async def test_unfinished_handshakes_are_limited(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """Clients that do not finish their handshakes keep no other client out: one more than the limit
-    ends the oldest."""
+    """Clients that do not finish their handshakes cannot lock out others: one more than the limit
+    aborts the oldest."""
     listener = await harness.start(tls=tls, limits=short(handshakes_max=5, handshake_seconds=1000))
     counters = listener.counters
     unfinished = []
@@ -121,8 +122,8 @@ async def test_unfinished_handshakes_are_limited(
 async def test_a_flood_of_handshakes_from_another_address(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """Handshakes of the address that has the most are ended, so a client from another address has
-    all the time for its own."""
+    """Handshakes of the address with the most are aborted, so a client from another address has the
+    full time for its handshake."""
     listener = await harness.start(tls=tls, limits=short(handshakes_max=5, handshake_seconds=1000))
     counters = listener.counters
     slow = await harness.connect()
@@ -139,8 +140,8 @@ async def test_a_flood_of_handshakes_from_another_address(
 async def test_an_unfinished_handshake_is_ended(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A handshake has so much time, also if its client sends something now and then, and others are
-    served meanwhile."""
+    """A handshake has a deadline, even if its client sends something now and then, and other
+    clients are served meanwhile."""
     listener = await harness.start(tls=tls, limits=short(handshake_seconds=0.3))
     slow = await half_handshake(harness)
     client = await harness.connect(context=client_context(certificates.ca_file))
@@ -155,7 +156,7 @@ async def test_an_unfinished_handshake_is_ended(
 
 
 async def test_connections_from_one_address(harness: Harness) -> None:
-    """Where it is asked for, one address may have so many; when one is over, another may come."""
+    """If a limit is set, one address may have that many; when one closes, another is accepted."""
     listener = await harness.start(limits=short(connections_per_address_max=2))
     first, second = await harness.connect(), await harness.connect()
     third = await harness.connect()
@@ -174,10 +175,10 @@ async def test_connections_from_one_address(harness: Harness) -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 429])
 @pytest.mark.parametrize("pipelined", [True, False])
-async def test_who_is_refused_again_and_again_is_slowed_down(
+async def test_repeated_rejections_throttle_a_connection(
     harness: Harness, status: int, pipelined: bool
 ) -> None:
-    """After some refusals a connection is read no more for a while; the others are, meanwhile."""
+    """After some rejections a connection is not read for a while; the others are, meanwhile."""
     harness.app.paths["/no"] = lambda _: HttpResponse(status)
     limits = short(refusals_free=3, refusal_seconds=60, refusal_seconds_max=60)
     listener = await harness.start(limits=limits)
@@ -196,8 +197,8 @@ async def test_who_is_refused_again_and_again_is_slowed_down(
     assert harness.app.lines().count("GET /no") == 4
 
 
-async def test_who_is_slowed_down_is_answered_in_the_end(harness: Harness) -> None:
-    """Its requests are answered one by one, in their order, and then as quickly as before."""
+async def test_throttled_requests_are_answered_in_the_end(harness: Harness) -> None:
+    """Its requests are handled one by one, in order, and after that without delay again."""
     harness.app.paths["/no"] = lambda _: HttpResponse(401)
     limits = short(refusals_free=1, refusal_seconds=0.001, refusal_seconds_max=0.01)
     listener = await harness.start(limits=limits)
@@ -209,8 +210,8 @@ async def test_who_is_slowed_down_is_answered_in_the_end(harness: Harness) -> No
     assert await asked(client, "/") == 200
 
 
-async def test_a_good_request_is_the_end_of_it(harness: Harness) -> None:
-    """Refusals count only in a row."""
+async def test_an_accepted_request_resets_throttling(harness: Harness) -> None:
+    """Only consecutive rejections count."""
     harness.app.paths["/no"] = lambda _: HttpResponse(403)
     listener = await harness.start(limits=short(refusals_free=2))
     client = await harness.connect()
@@ -220,10 +221,11 @@ async def test_a_good_request_is_the_end_of_it(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(("status", "slowed"), [(401, 3), (403, 0), (429, 0)])
-async def test_who_is_known_may_be_refused_often(
+async def test_authenticated_connections_may_be_rejected_often(
     harness: Harness, status: int, slowed: int
 ) -> None:
-    """Rights that somebody lacks slow down nobody; only a credential that has become bad does."""
+    """Missing permissions throttle no authenticated connection; only a credential that has become
+    invalid does."""
 
     def refuse(request: HttpRequest) -> HttpResponse:
         request.peer.is_known = True
@@ -239,8 +241,8 @@ async def test_who_is_known_may_be_refused_often(
     assert listener.counters.requests_slowed == slowed
 
 
-async def test_a_slowed_connection_ends_with_the_listener(harness: Harness) -> None:
-    """Nobody waits for the turn of one that is slowed down."""
+async def test_a_throttled_connection_ends_with_the_listener(harness: Harness) -> None:
+    """The stop does not wait for the delayed requests of a throttled connection."""
     harness.app.paths["/no"] = lambda _: HttpResponse(401)
     limits = short(refusals_free=1, refusal_seconds=60, refusal_seconds_max=60)
     listener = await harness.start(limits=limits)
@@ -252,7 +254,7 @@ async def test_a_slowed_connection_ends_with_the_listener(harness: Harness) -> N
 
 
 class Work:
-    """Something to await that notes whether it was begun, cancelled or given up."""
+    """An awaitable that records whether it was started, cancelled or closed."""
 
     def __init__(self, ended: list[str]) -> None:
         self._ended = ended
@@ -266,12 +268,12 @@ class Work:
             raise
 
     def close(self) -> None:
-        self._ended.append("given up")
+        self._ended.append("closed")
 
 
-async def test_work_that_is_given_up_early(harness: Harness) -> None:
-    """Work of a client that disconnects at once is cancelled where it waits, and work for which
-    there is no task is closed."""
+async def test_work_abandoned_early(harness: Harness) -> None:
+    """Work of a client that disconnects at once is cancelled where it waits, and work without a
+    task is closed."""
     ended: list[str] = []
     listener = await harness.start(limits=short(answers_pending_max=1))
     harness.app.paths["/"] = lambda _: Work(ended)
@@ -280,7 +282,7 @@ async def test_work_that_is_given_up_early(harness: Harness) -> None:
     await until(lambda: ended == ["begun"])
     second.get("/")
     assert (await second.answer()).status == 503
-    assert ended == ["begun", "given up"]
+    assert ended == ["begun", "closed"]
     await first.close()
     await until(lambda: not len(listener._shared.tasks))
     connection = harness.connection

@@ -1,4 +1,4 @@
-"""The front door: sockets that several listeners share."""
+"""The front port: sockets that several listeners share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONNECTIONS = 40
 
 
 class Front:
-    """The parent's side: sockets that stay open, and copies for each server."""
+    """The sockets of the parent process, which stay open, and copies for each server."""
 
     def __init__(self, count: int) -> None:
         self.sockets = open_front_sockets("127.0.0.1", 0, count=count)
@@ -52,7 +52,7 @@ async def front() -> AsyncIterator[Front]:
 
 
 async def ask(port: int, path: str = "/") -> tuple[int, str]:
-    """One request on a connection of its own: status, and what is said of the connection."""
+    """One request on a new connection: status, and the Connection header."""
     client = await Client.connect(port)
     client.get(path)
     answer = await client.answer()
@@ -61,15 +61,15 @@ async def ask(port: int, path: str = "/") -> tuple[int, str]:
 
 
 async def test_one_serves_all_queues(harness: Harness, front: Front) -> None:
-    """Whoever waits where nobody accepts is served by the one that is there."""
+    """Connections in the queue of a socket without a server are served by another server."""
     listener = await harness.start()
     listener.open_front(front.for_server(1), Runtime.system(), is_shared=True)
     found = await asyncio.gather(*(ask(front.port) for _ in range(CONNECTIONS)))
     assert found == [(200, "")] * CONNECTIONS
 
 
-async def test_who_waits_for_a_server_is_not_lost(harness: Harness, front: Front) -> None:
-    """Connections made while there is no server are answered when one comes."""
+async def test_queued_connections_wait_for_a_server(harness: Harness, front: Front) -> None:
+    """Connections made while no server runs are served when one starts."""
     clients = [await Client.connect(front.port) for _ in range(CONNECTIONS)]
     for client in clients:
         client.get()
@@ -80,8 +80,8 @@ async def test_who_waits_for_a_server_is_not_lost(harness: Harness, front: Front
         await client.close()
 
 
-async def test_nobody_is_lost_when_servers_change(harness: Harness, front: Front) -> None:
-    """While servers leave and others come, each request is answered with what it asked for."""
+async def test_no_request_is_lost_when_servers_change(harness: Harness, front: Front) -> None:
+    """While servers leave and others start, each request gets its response."""
     runtime, ended, failures = Runtime.system(), asyncio.Event(), []
 
     async def hammer() -> int:
@@ -109,8 +109,8 @@ async def test_nobody_is_lost_when_servers_change(harness: Harness, front: Front
     assert all(counts)
 
 
-async def test_a_server_that_leaves_tells_its_clients(harness: Harness, front: Front) -> None:
-    """After leaving, an answer is the last of its connection, and watches end as they should."""
+async def test_a_leaving_server_closes_its_connections(harness: Harness, front: Front) -> None:
+    """After leaving, a response is the last of its connection, and watches end cleanly."""
     writers: list[StreamWriter] = []
     harness.app.paths["/watch"] = lambda _: PushStream(200, writers.append)
     listener = await harness.start()
@@ -132,10 +132,10 @@ async def test_a_server_that_leaves_tells_its_clients(harness: Harness, front: F
     await watch.close()
 
 
-async def test_a_half_greeted_client_is_served(
+async def test_a_client_with_an_unfinished_handshake_is_served(
     harness: Harness, front: Front, certificates: CertificateFiles
 ) -> None:
-    """Who was accepted before the server left gets an answer, though the handshake came later."""
+    """A connection accepted before the server left is served, even if its handshake ends later."""
     from restow.httpserver import TlsFiles
 
     files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
@@ -143,9 +143,9 @@ async def test_a_half_greeted_client_is_served(
     listener.open_front(front.for_server(0), Runtime.system(), is_shared=True)
     raw = socket.create_connection(("127.0.0.1", front.port), timeout=WAIT_SECONDS)
     raw.setblocking(False)
-    door = listener._front
-    assert door is not None
-    await until(lambda: door.handshakes_open == 1)
+    port = listener._front
+    assert port is not None
+    await until(lambda: port.handshakes_open == 1)
     leaving = asyncio.create_task(listener.retire(seconds=0))
     await asyncio.sleep(0)
     reader, writer = await asyncio.open_connection(
@@ -159,7 +159,7 @@ async def test_a_half_greeted_client_is_served(
 
 
 async def test_a_server_alone_answers_its_queue_before_it_closes(harness: Harness) -> None:
-    """Without a parent, those who are in the queue at the end are still accepted."""
+    """Without a parent, connections in the queue at the end are still accepted."""
     sockets = open_front_sockets("127.0.0.1", 0, count=1)
     port = sockets[0].getsockname()[1]
     raws = [socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) for _ in range(9)]
@@ -178,7 +178,7 @@ async def test_a_server_alone_answers_its_queue_before_it_closes(harness: Harnes
 
 
 async def test_the_own_port_is_served_until_the_stop(harness: Harness, front: Front) -> None:
-    """Leaving the front does not close the port that is the server's own."""
+    """Leaving the front port does not close the server's own port."""
     listener = await harness.start(app=lambda _: HttpResponse(200, b"own"))
     listener.open_front(front.for_server(0), Runtime.system(), is_shared=True)
     leaving = asyncio.create_task(listener.retire(seconds=0.2))

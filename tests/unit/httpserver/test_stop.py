@@ -1,4 +1,4 @@
-"""Graceful stop: what is in work is finished, streams end cleanly, nothing hangs."""
+"""Graceful stop: requests in progress are finished, streams end cleanly, nothing hangs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.unit.httpserver.conftest import Harness, promised, request_bytes, shi
 
 
 async def test_a_stop_finishes_what_was_begun(harness: Harness) -> None:
-    """Idle connections close, a half-sent request and a slow answer are finished, streams end."""
+    """Idle connections close, a partly sent request and a slow response are finished, streams
+    end."""
     listener = await harness.start()
     ended: list[str] = []
 
@@ -57,7 +58,7 @@ async def test_a_stop_finishes_what_was_begun(harness: Harness) -> None:
 
 
 async def test_a_stop_does_not_wait_for_ever(harness: Harness) -> None:
-    """After the grace, work is cancelled, promises released and connections closed."""
+    """After the grace period, work is cancelled, futures released and connections closed."""
     listener = await harness.start()
     ended: list[str] = []
 
@@ -87,8 +88,8 @@ async def test_a_stop_does_not_wait_for_ever(harness: Harness) -> None:
 async def test_a_stop_cancels_writes_without_a_task(
     harness: Harness, caplog: pytest.LogCaptureFixture, *, is_left: bool
 ) -> None:
-    """A write that waits for a future cleans up before the stop returns, whether its client still
-    waits or has left; what it starts while it cleans up is cancelled as well."""
+    """A write that waits for a future cleans up before the stop returns, whether its client is
+    connected or not; work that it starts during cleanup is cancelled as well."""
     listener = await harness.start()
     ended: list[str] = []
 
@@ -121,7 +122,7 @@ async def test_a_stop_cancels_writes_without_a_task(
 
 
 async def test_streams_can_be_ended_before_the_stop(harness: Harness) -> None:
-    """Watches can be sent away early; their connections stay usable."""
+    """Watches can be ended before the stop; their connections stay usable."""
     listener = await harness.start()
     ended: list[HttpRequest] = []
 
@@ -143,7 +144,7 @@ async def test_streams_can_be_ended_before_the_stop(harness: Harness) -> None:
 
 
 async def test_two_listeners_share_a_port(harness: Harness) -> None:
-    """With `reuse_port` several processes may listen side by side."""
+    """With `reuse_port` several processes may listen on one port."""
     first = await harness.start(reuse_port=True)
     from restow.aio import Runtime
     from restow.httpserver import Listener
@@ -161,7 +162,7 @@ async def test_two_listeners_share_a_port(harness: Harness) -> None:
 
 
 def test_the_standard_loop_serves_too() -> None:
-    """Nothing needs uvloop: answers, streams and the stop work on asyncio's own loop."""
+    """uvloop is optional: responses, streams and the stop work on asyncio's own loop."""
     from restow.aio import Runtime
     from restow.httpserver import Listener, PullStream
     from tests.unit.httpserver.conftest import Client

@@ -1,4 +1,4 @@
-"""Streams: pushed and pulled, with clients that are fast, slow, old, or gone."""
+"""Pushed and pulled streams, with fast, slow, HTTP/1.0 and disconnected clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON = header_block([("Content-Type", "application/json")])
 
 
 class Watchers:
-    """An application whose every request opens a pushed stream."""
+    """An application that opens a pushed stream for each request."""
 
     def __init__(self) -> None:
         self.writers: list[StreamWriter] = []
@@ -47,7 +47,7 @@ async def open_watch(client: Client) -> None:
 
 
 async def test_a_pushed_stream(harness: Harness) -> None:
-    """The head comes at once, a write is a chunk, the end is clean, the connection lives on."""
+    """The head is sent at once, a write is a chunk, the end is clean, the connection stays open."""
     watchers = Watchers()
     harness.app.paths["/watch"] = watchers
     listener = await harness.start()
@@ -72,7 +72,7 @@ async def test_a_pushed_stream(harness: Harness) -> None:
 
 
 async def test_one_chunk_for_many_streams(harness: Harness) -> None:
-    """The same encoded chunk goes to every stream, also to one that knows no chunks."""
+    """The same encoded chunk is sent to every stream, also to HTTP/1.0, without its framing."""
     watchers = Watchers()
     harness.app.paths["/watch"] = watchers
     await harness.start()
@@ -93,7 +93,7 @@ async def test_one_chunk_for_many_streams(harness: Harness) -> None:
 
 
 def test_chunks_are_read_back() -> None:
-    """What chunks carry can be had from them again."""
+    """`split_chunks` and `decode_chunks` return the data of encoded chunks."""
     parts = [b"a", b"b\r\n" * 20, b"c" * 4096]
     assert decode_chunks(b"".join(map(encode_chunk, parts))) == b"".join(parts)
     assert encode_chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
@@ -101,7 +101,7 @@ def test_chunks_are_read_back() -> None:
 
 @pytest.mark.parametrize("junk", [b"", b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
 async def test_a_watcher_that_leaves_is_noticed(harness: Harness, junk: bytes) -> None:
-    """The producer hears of it at once, even if the client had sent something more."""
+    """The producer is notified at once, even if the client had sent more bytes."""
     watchers = Watchers()
     harness.app.paths["/watch"] = watchers
     listener = await harness.start()
@@ -118,7 +118,7 @@ async def test_a_watcher_that_leaves_is_noticed(harness: Harness, junk: bytes) -
 
 
 async def test_a_watcher_that_talks_too_much_is_cut(harness: Harness) -> None:
-    """What a client sends during its stream is kept, but not without limit."""
+    """Bytes that a client sends during its stream are kept, up to a limit."""
     watchers = Watchers()
     harness.app.paths["/watch"] = watchers
     await harness.start(limits=short(pipelined_bytes_max=1000))
@@ -135,7 +135,8 @@ async def test_a_watcher_that_talks_too_much_is_cut(harness: Harness) -> None:
 
 
 async def test_a_slow_watcher_pushes_back(harness: Harness) -> None:
-    """A full transport says so, tells when it has room, and cuts a deaf producer."""
+    """A full transport asks for a pause, notifies when it can take more, and aborts a producer that
+    ignores it."""
     watchers = Watchers()
     harness.app.paths["/watch"] = watchers
     limits = short(write_high_water_bytes=64_000, write_bytes_max=1_000_000)
@@ -156,7 +157,7 @@ async def test_a_slow_watcher_pushes_back(harness: Harness) -> None:
         assert await client.chunk() == event
     await until(lambda: bool(drained))
     assert (writer.writable, drained) == (True, [True])
-    # Deaf from here on: neither the answer nor the flag is looked at.
+    # From here on the producer ignores both the result and the flag.
     accepted = 0
     while not writer.closed and accepted < 10_000:
         writer.write(event)
@@ -167,7 +168,7 @@ async def test_a_slow_watcher_pushes_back(harness: Harness) -> None:
 
 
 async def test_a_stalled_client_is_cut(harness: Harness) -> None:
-    """Whoever reads nothing for too long loses the connection, streaming or not."""
+    """A client that reads nothing for too long is disconnected, streaming or not."""
     watchers = Watchers()
     harness.app.paths["/watch"] = watchers
     harness.app.paths["/large"] = lambda _: HttpResponse(200, b"x" * 20_000_000)
@@ -190,7 +191,7 @@ async def test_a_stalled_client_is_cut(harness: Harness) -> None:
 
 
 class Pieces:
-    """Pieces of a list that remember how many were asked for, and whether they were closed."""
+    """Pieces of a list that count the requested ones, and record whether they were closed."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count = count
@@ -213,7 +214,7 @@ class Pieces:
 
 @pytest.mark.parametrize("sized", [False, True])
 async def test_a_long_list_is_pulled(harness: Harness, sized: bool) -> None:
-    """Pieces are asked for only as the client reads; the whole arrives in order, then the end."""
+    """Pieces are requested only as the client reads; all arrive in order, then the end."""
     pieces = Pieces(300, 100_000)
     length = pieces.count * pieces.size if sized else None
     harness.app.paths["/list"] = lambda _: PullStream(200, iter(pieces), JSON, length=length)
@@ -234,8 +235,8 @@ async def test_a_long_list_is_pulled(harness: Harness, sized: bool) -> None:
 
 
 async def test_others_are_served_during_a_list(harness: Harness) -> None:
-    """Pieces that take long to make, of several lists at once, do not hold the event loop: in one
-    iteration there is time for a piece or two, and requests of others are answered meanwhile."""
+    """Pieces that take long to make, of several lists at once, do not block the event loop: one
+    iteration has time for a piece or two, and requests of others are handled meanwhile."""
     made = 0
 
     def pieces() -> Iterator[bytes]:
@@ -287,7 +288,7 @@ async def test_a_client_that_leaves_between_two_steps(harness: Harness) -> None:
 
 
 async def test_short_lists_pipelined(harness: Harness) -> None:
-    """Many pulled streams that end at once, one behind the other, neither nest nor mix."""
+    """Many pulled streams that end at once, one after the other, neither recurse nor mix."""
     harness.app.paths["/list"] = lambda _: PullStream(200, iter([b"a", b"", b"b"]), JSON)
     await harness.start()
     client = await harness.connect()
@@ -297,7 +298,7 @@ async def test_short_lists_pipelined(harness: Harness) -> None:
 
 
 async def test_a_list_for_an_old_client(harness: Harness) -> None:
-    """HTTP/1.0 gets plain bytes and the close as their end; HEAD gets no piece at all."""
+    """HTTP/1.0 gets plain bytes, ended by the close; HEAD gets no piece at all."""
     made = [Pieces(3, 1000), Pieces(3, 1000)]
     todo = iter(made)
     harness.app.paths["/list"] = lambda _: PullStream(200, iter(next(todo)), JSON)
@@ -316,7 +317,7 @@ async def test_a_list_for_an_old_client(harness: Harness) -> None:
 
 
 async def test_a_client_that_leaves_in_a_list(harness: Harness) -> None:
-    """The producer is closed, and no further piece asked for."""
+    """The producer is closed, and no further piece is requested."""
     pieces = Pieces(100_000, 100_000)
     harness.app.paths["/list"] = lambda _: PullStream(200, iter(pieces), JSON)
     await harness.start()
@@ -331,7 +332,7 @@ async def test_a_client_that_leaves_in_a_list(harness: Harness) -> None:
 async def test_a_stream_that_fails_is_seen_to_fail(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error after the head breaks the connection instead of ending the body."""
+    """An error after the head aborts the connection instead of ending the body."""
 
     def pieces() -> Iterator[bytes]:
         yield b"a"
@@ -356,7 +357,7 @@ async def test_a_stream_that_fails_is_seen_to_fail(
 
 
 async def test_a_stream_after_waiting(harness: Harness) -> None:
-    """An answer that is waited for may turn out to be a stream."""
+    """A pending response may turn out to be a stream."""
 
     async def open_later() -> PullStream:
         await asyncio.sleep(0.01)
@@ -381,11 +382,11 @@ class Producer:
         self.left = True
 
     def go_on(self) -> None:
-        """There is room again."""
+        """The client can take more."""
 
 
 class Connection:
-    """What a stream runs over."""
+    """The connection of a stream."""
 
     def stream_overfull(self) -> bool:
         return False
@@ -396,9 +397,9 @@ class Connection:
 
 
 @pytest.mark.parametrize("end", [StreamWriter.close, StreamWriter.abort, StreamWriter.cut])
-def test_a_stream_that_has_ended_is_gone(end: Callable[[StreamWriter], None]) -> None:
-    """However it ends, nothing of it waits for the collector of cycles: the connection with its
-    buffers would wait too, and in a server that is for hours."""
+def test_an_ended_stream_is_freed(end: Callable[[StreamWriter], None]) -> None:
+    """However it ends, no part of it is left for cycle collection: the connection with its buffers
+    would be kept too, and in a server that can be for hours."""
     connection = Connection()
     producer = Producer(StreamWriter(connection, lambda _: None, chunked=True))
     gone = weakref.ref(connection)

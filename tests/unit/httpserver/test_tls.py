@@ -1,4 +1,4 @@
-"""TLS: versions, protocols, client certificates, and new certificates without a restart."""
+"""TLS: versions, protocols, client certificates, and certificate reload."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def material(files: CertificateFiles, *cas: Path) -> TlsMaterial:
 
 
 async def test_requests_over_tls(harness: Harness, certificates: CertificateFiles) -> None:
-    """TLS 1.3 and HTTP/1.1 are chosen though h2 is offered; large bodies pass both ways."""
+    """TLS 1.3 and HTTP/1.1 are selected though h2 is offered; large bodies pass both ways."""
     await harness.start(tls=material(certificates))
     harness.app.paths["/list"] = lambda _: PullStream(200, iter([b"x" * 100_000] * 50))
     client = await harness.connect(context=client_context(certificates.ca_file))
@@ -49,7 +49,7 @@ async def test_requests_over_tls(harness: Harness, certificates: CertificateFile
 
 
 async def test_a_client_certificate_is_shown(harness: Harness, tmp_path: Path) -> None:
-    """With one, the application sees user and groups; without one, requests pass too."""
+    """With one, the application gets user and groups; without one, requests are accepted too."""
     pki = ensure_pki(tmp_path / "pki", Runtime.system())
     await harness.start(tls=TlsMaterial(pki.tls_files()))
     context = ssl.create_default_context(cafile=pki.ca_file)
@@ -76,10 +76,10 @@ async def ask_over(harness: Harness, context: ssl.SSLContext) -> None:
     await client.answer()
 
 
-async def test_strangers_certificates_are_refused(
+async def test_certificates_of_other_authorities_are_rejected(
     harness: Harness, certificates: CertificateFiles, tmp_path: Path
 ) -> None:
-    """Another authority's certificate, or a server's certificate, does not get through."""
+    """A certificate of another authority, or a server certificate, is rejected."""
     pki = ensure_pki(tmp_path / "pki", Runtime.system())
     await harness.start(tls=TlsMaterial(pki.tls_files()))
     serving = CertificateFiles(pki.ca_file, pki.serving_cert_file, pki.serving_key_file)
@@ -92,7 +92,7 @@ async def test_strangers_certificates_are_refused(
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 async def test_old_versions_are_refused(harness: Harness, certificates: CertificateFiles) -> None:
-    """TLS 1.2 is served, 1.1 is not, and a connection without TLS gets nothing."""
+    """TLS 1.2 is supported, 1.1 is not, and a connection without TLS gets no response."""
     listener = await harness.start(tls=material(certificates))
     context = client_context(certificates.ca_file)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -113,7 +113,7 @@ async def test_old_versions_are_refused(harness: Harness, certificates: Certific
 async def test_suites_of_the_newest_version_alone(
     harness: Harness, certificates: CertificateFiles
 ) -> None:
-    """Who names only suites of TLS 1.3 gets no other version with suites that nobody has named."""
+    """If only suites of TLS 1.3 are configured, TLS 1.2 with its default suites is disabled."""
     files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
     policy = TlsPolicy(cipher_suites=("TLS_AES_256_GCM_SHA384",))
     await harness.start(tls=TlsMaterial(files, policy))
@@ -127,7 +127,7 @@ async def test_suites_of_the_newest_version_alone(
 
 
 async def test_sessions_are_not_resumed(harness: Harness, certificates: CertificateFiles) -> None:
-    """Every handshake is a full one, so a client certificate is looked at every time."""
+    """Every handshake is a full one, so a client certificate is verified every time."""
     await harness.start(tls=material(certificates, certificates.ca_file))
     client = await harness.connect(context=client_context(certificates.ca_file))
     client.get()
@@ -138,7 +138,8 @@ async def test_sessions_are_not_resumed(harness: Harness, certificates: Certific
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_certificates_are_reloaded(harness: Harness, tmp_path: Path, named: bool) -> None:
-    """New connections see the new certificate, with and without a server name; old ones go on."""
+    """New connections get the new certificate, with and without a server name; old ones
+    continue."""
     old = make_certificate(tmp_path / "old", name="old")
     new = make_certificate(tmp_path / "new", name="new")
     used = tmp_path / "used"
@@ -177,7 +178,7 @@ async def test_certificates_are_reloaded(harness: Harness, tmp_path: Path, named
 
 
 def test_files_that_cannot_be_used(certificates: CertificateFiles, tmp_path: Path) -> None:
-    """A missing or wrong file is named."""
+    """The error names a missing or invalid file."""
     for cert, key, cas in (
         (tmp_path / "none.pem", certificates.key_file, ()),
         (certificates.cert_file, certificates.cert_file, ()),
@@ -188,7 +189,7 @@ def test_files_that_cannot_be_used(certificates: CertificateFiles, tmp_path: Pat
 
 
 async def test_a_handshake_has_a_deadline(harness: Harness, certificates: CertificateFiles) -> None:
-    """A client that connects and says nothing is gone before it is anybody."""
+    """A client that connects and sends nothing is disconnected at the handshake deadline."""
     listener = await harness.start(tls=material(certificates), limits=short(handshake_seconds=0.2))
     client = await Client.connect(listener.port)
     assert await client.rest() == b""
@@ -199,7 +200,7 @@ async def test_a_handshake_has_a_deadline(harness: Harness, certificates: Certif
 async def test_refusals_and_the_stop_over_tls(
     harness: Harness, certificates: CertificateFiles
 ) -> None:
-    """A refusal reaches its client, and a stop closes idle connections."""
+    """An error response reaches its client, and a stop closes idle connections."""
     listener = await harness.start(tls=material(certificates))
     context = client_context(certificates.ca_file)
     bad, idle = await harness.connect(context=context), await harness.connect(context=context)
@@ -215,11 +216,11 @@ async def test_refusals_and_the_stop_over_tls(
     await until(lambda: listener.counters.connections_open == 0)
 
 
-def test_who_vouches_for_a_certificate_is_looked_up_once(
+def test_the_chain_of_a_certificate_is_completed_once(
     certificates: CertificateFiles, tmp_path: Path
 ) -> None:
-    """A certificate that comes alone gets its authority behind it, if that is among those given;
-    one that has somebody behind it, or a foreign one, is left as it is."""
+    """The chain of a single certificate is completed with its authority, if that is configured; one
+    with a chain, or of another authority, is unchanged."""
     alone, authority = certificates.cert_file.read_bytes(), certificates.ca_file.read_bytes()
     other = make_certificate(tmp_path, name="other")
     subjects = [

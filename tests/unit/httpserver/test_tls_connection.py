@@ -1,4 +1,4 @@
-"""TLS in memory: whatever pieces the bytes come in, however either side ends."""
+"""TLS in memory: however the bytes are split, and however either side ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GET = request_bytes("GET", "/")
 
 
 class Speaker:
-    """A client whose TLS goes through memory, so that a test sees and sends single bytes."""
+    """A client whose TLS goes through memory, so that a test can send and receive single bytes."""
 
     def __init__(
         self, context: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -62,11 +62,11 @@ class Speaker:
             self.incoming.write_eof()
 
     def flush(self) -> None:
-        """Send what TLS has to say."""
+        """Send the pending output of TLS."""
         self.writer.write(self.outgoing.read())
 
     async def greet(self) -> bytes:
-        """The handshake; its last bytes are for the test to send."""
+        """Do the handshake; returns its last bytes, which the test sends."""
         while True:
             try:
                 self.tls.do_handshake()
@@ -82,19 +82,19 @@ class Speaker:
         return self.outgoing.read()
 
     def damaged(self, data: bytes) -> bytes:
-        """The same with a bit flipped."""
+        """The same with one bit flipped."""
         record = bytearray(self.sealed(data))
         record[-1] ^= 1
         return bytes(record)
 
     def goodbye(self) -> bytes:
-        """The last word of TLS."""
+        """The client's close_notify."""
         with pytest.raises(ssl.SSLWantReadError):
             self.tls.unwrap()
         return self.outgoing.read()
 
     async def answer(self) -> bytes:
-        """What comes next; nothing after the server's last word. EOFError: there was none."""
+        """The next data; empty after the server's close_notify. EOFError: there was none."""
         while True:
             try:
                 return self.tls.read(1 << 16)
@@ -116,13 +116,13 @@ def open_count(harness: Harness) -> int:
 
 
 def connections() -> list[object]:
-    """All that are in memory, of whatever test."""
+    """All connections in memory, of any test."""
     kinds = (TlsConnection, ServerConnection)
     return [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
 async def long_answer(harness: Harness, client: Speaker, *, pieces_count: int) -> list[int]:
-    """Ask for an answer of so many pieces; which of them are made, from the first one on."""
+    """Request a response with this number of pieces; returns the list of those that are made."""
     made: list[int] = []
 
     def pieces() -> Iterator[bytes]:
@@ -139,7 +139,7 @@ async def long_answer(harness: Harness, client: Speaker, *, pieces_count: int) -
 async def test_byte_by_byte(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A handshake and a request that come in single bytes are as good as any."""
+    """A handshake and a request that arrive in single bytes are accepted."""
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     last = await client.greet()
@@ -153,8 +153,8 @@ async def test_byte_by_byte(
 async def test_all_at_once(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """The end of the handshake, two requests in three records, and the client's last word in one
-    piece: both are answered, and then the server says its own last word."""
+    """The end of the handshake, two requests in three records, and the client's close_notify in one
+    piece: both requests are answered, then the server sends its own close_notify."""
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     second = request_bytes("GET", "/second")
@@ -175,7 +175,8 @@ async def test_all_at_once(
 async def test_answers_of_any_length(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, length: int
 ) -> None:
-    """What is longer than a record, or than is handed on at once, comes whole and in order."""
+    """Data that is longer than a record, or than is passed on at once, arrives whole and in
+    order."""
     body = b"".join(b"%07x\n" % number for number in range(length // 8 + 1))[:length]
     harness.app.paths["/"] = lambda _: HttpResponse(200, body, b"")
     await harness.start(tls=tls)
@@ -187,11 +188,11 @@ async def test_answers_of_any_length(
     assert got.partition(b"\r\n\r\n")[2] == body
 
 
-async def test_the_servers_last_word(
+async def test_the_servers_close_notify(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A connection that the server closes ends with TLS's word for it, and its socket with it: so
-    nobody can have cut off anything. What the client sends meanwhile is dropped."""
+    """A connection that the server closes ends with close_notify, and then its socket, so
+    truncation is detectable. Data of the client is dropped meanwhile."""
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
@@ -210,7 +211,7 @@ async def test_the_servers_last_word(
 async def test_a_refusal_ends_well(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """Who is refused gets the reason at once, and when it does not close, TLS's last word."""
+    """A rejected client gets the error at once, and if it does not close, close_notify."""
     await harness.start(tls=tls, limits=short(linger_seconds=0.2))
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(b"nonsense\r\n\r\n" + GET))
@@ -220,10 +221,10 @@ async def test_a_refusal_ends_well(
     await until(lambda: open_count(harness) == 0)
 
 
-async def test_who_does_not_stop_sending_is_cut(
+async def test_a_client_that_keeps_sending_is_disconnected(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """After the end so much is dropped and no more."""
+    """After the end a limited number of bytes is dropped."""
     await harness.start(tls=tls, limits=short(linger_bytes_max=100_000))
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
@@ -240,7 +241,8 @@ async def test_who_does_not_stop_sending_is_cut(
 async def test_a_damaged_record(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """Bytes that nobody has sealed are no request: the client is told, and cut off."""
+    """A record that fails authentication is not a request: the client gets an alert, and is
+    disconnected."""
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
@@ -255,7 +257,7 @@ async def test_a_damaged_record(
 async def test_a_client_that_vanishes(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A socket that ends without a word ends its connection, and its request is given up."""
+    """A socket that ends without close_notify ends its connection, and its request is cancelled."""
     given_up = asyncio.Event()
     harness.app.paths["/"] = lambda _: promised(given_up.set)
     await harness.start(tls=tls)
@@ -268,10 +270,10 @@ async def test_a_client_that_vanishes(
     await until(lambda: open_count(harness) == 0)
 
 
-async def test_nothing_is_left_behind(
+async def test_memory_is_free_after_a_connection(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """The memory of a connection is free when it is over, and not when somebody looks for it."""
+    """The memory of a connection is free when it ends, without cycle collection."""
     await harness.start(tls=tls)
     before = connections()
     gc.disable()
@@ -290,7 +292,7 @@ async def test_nothing_is_left_behind(
 async def test_a_client_that_does_not_read(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A long answer is made only as far as its client reads it."""
+    """A long response is made only as far as its client reads it."""
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     made = await long_answer(harness, client, pieces_count=500)
@@ -306,7 +308,7 @@ async def test_a_client_that_does_not_read(
 
 
 async def unread(harness: Harness, client: Speaker) -> StreamWriter:
-    """A pushed stream of which so much is unsent that nothing more goes out."""
+    """A pushed stream with so many unsent bytes that nothing more is sent."""
     writers: list[StreamWriter] = []
     harness.app.paths["/"] = lambda _: PushStream(200, writers.append)
     client.writer.write(await client.greet() + client.sealed(GET))
@@ -322,7 +324,7 @@ async def unread(harness: Harness, client: Speaker) -> StreamWriter:
 async def test_a_stream_whose_client_is_over(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, end: str
 ) -> None:
-    """A client that reads nothing and then breaks TLS, or ends it, does not hold a stream."""
+    """A client that reads nothing and then breaks or closes TLS does not keep a stream open."""
     await harness.start(tls=tls, limits=short(stall_seconds=0.3))
     client = await speaker(harness, certificates)
     ended = asyncio.Event()
@@ -339,10 +341,10 @@ async def test_a_stream_whose_client_is_over(
     await until(lambda: open_count(harness) == 0)
 
 
-async def test_a_long_answer_is_not_made_for_nobody(
+async def test_a_long_response_stops_when_tls_fails(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """When TLS is broken in the middle of an answer, the rest of it is not made."""
+    """When TLS fails in the middle of a response, the rest of it is not made."""
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     made = await long_answer(harness, client, pieces_count=2_000)
@@ -354,10 +356,10 @@ async def test_a_long_answer_is_not_made_for_nobody(
     assert len(made) < 1_000
 
 
-async def test_who_leaves_while_nobody_reads(
+async def test_a_disconnect_while_reading_is_paused(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A client that asks again before it has its answer, and leaves, is known to have left."""
+    """A disconnect is detected even if the client has sent another request before its response."""
     given_up = asyncio.Event()
     harness.app.paths["/"] = lambda _: promised(given_up.set)
     await harness.start(tls=tls)
@@ -373,11 +375,11 @@ async def test_who_leaves_while_nobody_reads(
 
 
 @pytest.mark.parametrize("length", [0, HELD_BYTES, 20 * HELD_BYTES])
-async def test_what_is_held_comes_later(
+async def test_held_input_is_processed_later(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, length: int
 ) -> None:
-    """What comes while an answer is outstanding is looked at behind it, however much it is, and
-    none of it is lost; of somebody known and of a stranger."""
+    """Data that arrives during a pending response is processed after it, however much it is, and
+    none is lost; for authenticated and unauthenticated clients."""
     for is_known in (True, False):
         answer = promised()
 
@@ -404,10 +406,10 @@ async def test_what_is_held_comes_later(
         harness.app.seen.clear()
 
 
-async def test_the_library_keeps_little(
+async def test_openssl_buffers_stay_small(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A long answer is encrypted in parts, so that an idle connection keeps the memory of one."""
+    """A long response is encrypted in parts, so that an idle connection keeps the memory of one."""
     sizes: list[int] = []
     harness.app.paths["/"] = lambda _: HttpResponse(200, b"x" * 2_000_000)
     await harness.start(tls=tls)
@@ -431,10 +433,11 @@ async def test_the_library_keeps_little(
     assert max(sizes) < SEALED_BYTES_MAX + 1_000
 
 
-async def test_the_clients_last_word_is_enough(
+async def test_the_clients_close_notify_is_enough(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A client that answers the server's last word is not waited for, whatever its socket does."""
+    """A client that answers the server's close_notify is not waited for, whatever its socket
+    does."""
     await harness.start(tls=tls, limits=short(stall_seconds=1000))
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
@@ -449,7 +452,7 @@ async def test_the_clients_last_word_is_enough(
 async def test_a_body_is_not_kept(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A request whose body came in pieces is over with its answer, and so is its memory."""
+    """The memory of a request whose body arrived in pieces is free after its response."""
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     request = request_bytes("POST", "/", body=b"x" * 100_000)
@@ -466,10 +469,10 @@ async def test_a_body_is_not_kept(
     assert [each for each in kept if len(each.body) == 100_000] == []
 
 
-async def test_what_is_over_does_not_begin_again(
+async def test_a_lost_connection_does_not_resume(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A connection that is lost between a word to read on and the reading is lost."""
+    """A connection that is lost between `resume_reading` and the read does not continue."""
     answer = promised()
     harness.app.paths["/"] = lambda _: answer
     listener = await harness.start(tls=tls)
@@ -486,17 +489,17 @@ async def test_what_is_over_does_not_begin_again(
     harness.app.paths["/"] = lambda _: HttpResponse(200)
     connection._deliver(HttpResponse(200), connection._ticket)
     assert secured._is_queued
-    secured.connection_lost(None)  # as the loop says it when it looks at sockets
+    secured.connection_lost(None)  # as the loop calls it when it polls sockets
     await asyncio.sleep(0.01)
     assert (listener.counters.connections_total, open_count(harness)) == (1, 0)
     secured.abort()
 
 
-async def test_a_client_that_leaves_in_line(
+async def test_a_client_that_disconnects_while_queued(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A stranger that sends more than is read and ends its half is known to have left, though its
-    answer is outstanding and nobody reads what it has sent."""
+    """The disconnect of an unauthenticated client is detected, even if it has sent more than is
+    read and its request is pending."""
     given_up = asyncio.Event()
     harness.app.paths["/"] = lambda _: promised(given_up.set)
     await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
@@ -520,7 +523,8 @@ async def test_changes_of_keys(
     *,
     is_known: bool,
 ) -> None:
-    """Some are answered; a flood of them takes no turn of the loop, and ends the connection."""
+    """Some are processed; a flood of them does not block the event loop, and ends the
+    connection."""
     listener = await harness.start(tls=tls)
     for count in (EMPTY_RECORDS_MAX, 10_000):
         bare = await harness.connect()

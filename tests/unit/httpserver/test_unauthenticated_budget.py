@@ -22,7 +22,7 @@ from tests.unit.httpserver.test_tls_connection import GET, speaker
 
 
 class Costly:
-    """Work that takes time by a clock of its own."""
+    """Work that takes time on a simulated clock."""
 
     def __init__(self, seconds: float) -> None:
         self.now = 0.0
@@ -40,8 +40,8 @@ class Costly:
         return self.work.take(work, is_new=is_new)
 
 
-async def test_so_much_in_one_turn_of_the_loop() -> None:
-    """Cheap work is done at once; of costly work one piece is done in each iteration, in order."""
+async def test_the_budget_of_one_iteration() -> None:
+    """Cheap work is executed at once; of costly work one item per iteration, in order."""
     costly = Costly(1.0)
     assert [costly.take(name, 0.4) for name in "abcd"] == [True, True, True, False]
     costly.take("e", 2)
@@ -53,8 +53,8 @@ async def test_so_much_in_one_turn_of_the_loop() -> None:
     assert costly.take("g", 2)
 
 
-async def test_nobody_overtakes() -> None:
-    """New work is queued behind other work, also when time remains."""
+async def test_work_is_executed_in_order() -> None:
+    """Later work is queued after earlier work, even if time remains."""
     costly = Costly(1.0)
     costly.take("a", 1)
     costly.take("b", 0.1)
@@ -68,8 +68,8 @@ async def test_nobody_overtakes() -> None:
     assert costly.done == ["a", "b", "c", "d", "e"]
 
 
-async def test_the_new_and_the_others() -> None:
-    """The two queues alternate: however long one is, the other goes on as fast."""
+async def test_the_queues_alternate() -> None:
+    """The two queues alternate: however long one is, the other proceeds at the same rate."""
     costly = Costly(1.0)
     costly.take("a", 1)
     for name in "bcdef":
@@ -81,8 +81,8 @@ async def test_the_new_and_the_others() -> None:
     assert "".join(costly.done) == "aNbOcPdef"
 
 
-async def test_a_part_of_what_has_its_turn() -> None:
-    """Work that is started by other work is not queued once more."""
+async def test_nested_work_is_not_queued_again() -> None:
+    """Work that is started by other work is not queued again."""
     turns = UnauthenticatedBudget(time.monotonic, 1e-9)
     done: list[str] = []
 
@@ -96,8 +96,8 @@ async def test_a_part_of_what_has_its_turn() -> None:
     assert done == ["inner", "outer"]
 
 
-async def test_trouble_is_nobody_elses() -> None:
-    """Work that fails does not stop the queues."""
+async def test_failing_work_does_not_stop_the_queues() -> None:
+    """Work that raises does not stop the queues."""
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
@@ -115,11 +115,11 @@ async def test_trouble_is_nobody_elses() -> None:
     assert (costly.done, told) == (["a", "b"], ["as it should here"])
 
 
-async def test_strangers_wait_for_each_other_alone(
+async def test_unauthenticated_clients_wait_only_for_each_other(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """With next to no time per iteration each unauthenticated client is served, in however many
-    iterations: accepting, handshake, request, and a body longer than is held while it waits."""
+    """With almost no time per iteration each unauthenticated client is served, after any number of
+    iterations: accept, handshake, request, and a body longer than is held while it waits."""
     harness.app.paths["/known"] = known
     await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
     context = client_context(certificates.ca_file)
@@ -134,10 +134,10 @@ async def test_strangers_wait_for_each_other_alone(
     assert await asyncio.gather(*(asked(client, "/") for client in clients)) == [200] * 20
 
 
-async def test_who_ends_in_line_is_answered(
+async def test_a_client_that_closes_while_queued_is_answered(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A client that closes its half of the socket while its request is queued is answered."""
+    """A client that closes its half of the socket while its request is queued gets the response."""
     listener = await harness.start(
         tls=tls, limits=short(unauthenticated_work_seconds=1e-9, idle_seconds=1000)
     )
@@ -151,10 +151,10 @@ async def test_who_ends_in_line_is_answered(
     await until(lambda: listener.counters.connections_open == 0)
 
 
-async def test_a_stop_waits_for_the_line(
+async def test_a_stop_waits_for_queued_work(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A request that came before the stop is answered, also if it is still queued."""
+    """A request that arrived before the stop gets its response, even if it is still queued."""
     listener = await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
     clients = [await speaker(harness, certificates) for _ in range(20)]
     for client in clients:
@@ -171,10 +171,10 @@ async def test_a_stop_waits_for_the_line(
     await stopping
 
 
-async def test_no_room_for_what_strangers_send(
+async def test_clients_are_served_when_the_byte_budget_is_used_up(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """When the budget of bytes is used up, clients that send little are served all the same."""
+    """When the byte budget is used up, clients that send little are still served."""
     listener = await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
     budget = listener._shared.budgets.unauthenticated
     assert budget.take(budget.bytes_max)
@@ -189,7 +189,8 @@ async def test_no_room_for_what_strangers_send(
 async def test_short_records(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """Of a request in records of one byte only some are decrypted at once, and none is lost."""
+    """Of a request in records of one byte only some are decrypted per iteration, and none is
+    lost."""
     listener = await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())

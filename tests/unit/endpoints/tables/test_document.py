@@ -1,4 +1,4 @@
-"""Whole tables, and the columns that custom kinds declare."""
+"""Complete tables, and the columns that CRDs declare."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -41,14 +41,14 @@ def test_a_table_of_a_list() -> None:
 
 
 def test_column_definitions_are_complete() -> None:
-    """Every definition has all five fields, since clients in Go write none of them optional."""
+    """Every definition has all five fields, since Go clients declare none of them optional."""
     for definition in COLUMNS.definitions:
         assert set(definition) == {"name", "type", "format", "description", "priority"}
     assert COLUMNS.definitions[0]["format"] == "name"
 
 
 def test_rows_with_other_objects() -> None:
-    """A row carries the whole object or none if the client asks for that."""
+    """A row has the whole object or none if the client requests that."""
     whole = table_document(COLUMNS, [OBJECT], metadata={}, now=NOW, include_object="Object")
     none = table_document(COLUMNS, [OBJECT], metadata={}, now=NOW, include_object="None")
     assert whole["rows"][0]["object"] == OBJECT
@@ -56,7 +56,8 @@ def test_rows_with_other_objects() -> None:
 
 
 def test_a_watch_event_in_the_old_version() -> None:
-    """The older version is named in the table and in its rows; later events need no columns."""
+    """The older version is in the table and in its rows; later events have no column
+    definitions."""
     table = table_document(
         COLUMNS,
         [OBJECT],
@@ -69,8 +70,8 @@ def test_a_watch_event_in_the_old_version() -> None:
     assert table["columnDefinitions"] is None
 
 
-def test_a_pod_that_is_over_is_marked() -> None:
-    """Clients hide completed pods by a condition of the row."""
+def test_a_completed_pod_has_a_row_condition() -> None:
+    """Clients hide completed pods by a row condition."""
     pod = {"metadata": {}, "status": {"phase": "Succeeded"}}
     table = table_document(columns_for("", "Pod"), [pod], metadata={}, now=NOW)
     (condition,) = table["rows"][0]["conditions"]
@@ -78,7 +79,7 @@ def test_a_pod_that_is_over_is_marked() -> None:
 
 
 def test_declared_columns() -> None:
-    """A custom kind shows its name and exactly what it declares, each by its type."""
+    """A custom kind shows its name and the declared columns, each by its type."""
     columns = printer_columns(
         [
             PrinterColumn(name="Size", type="integer", path=".spec.size"),

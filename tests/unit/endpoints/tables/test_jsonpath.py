@@ -66,7 +66,7 @@ OBJECT: dict[str, Any] = {
     ],
 )
 def test_paths(path: str, found: list[object]) -> None:
-    """Every supported form finds what it names, and nothing where there is nothing."""
+    """Every supported form finds its values, and none where there are none."""
     result = parse_path(path).find(OBJECT)
     assert result == found
     assert [type(each) for each in result] == [type(each) for each in found]
@@ -94,14 +94,14 @@ def test_paths(path: str, found: list[object]) -> None:
     ],
 )
 def test_bad_paths(path: str) -> None:
-    """What is not supported is refused when it is read, not when it is used."""
+    """Unsupported syntax is rejected when the path is parsed, not when it is evaluated."""
     with pytest.raises(BadPath):
         parse_path(path)
 
 
 @given(st.text(alphabet=".[]'\"?@()=*$\\a1 {}", max_size=30))
 def test_any_text_is_read_or_refused(path: str) -> None:
-    """A path from a user gives a result or BadPath, and nothing else."""
+    """A path from a user yields a result or BadPath, and no other error."""
     try:
         parsed = parse_path(path)
     except BadPath:
@@ -109,14 +109,14 @@ def test_any_text_is_read_or_refused(path: str) -> None:
     assert isinstance(parsed.find(OBJECT), list)
 
 
-def test_what_is_found_is_bounded() -> None:
-    """Nested wildcards over long lists do not multiply."""
+def test_results_are_bounded() -> None:
+    """Nested wildcards over long lists are bounded."""
     wide = [[0] * FOUND_MAX for _ in range(FOUND_MAX)]
     assert len(parse_path(".a[*][*]").find({"a": wide})) == FOUND_MAX
 
 
-def test_looking_everywhere_ends() -> None:
-    """A key that is looked for everywhere is not looked for without end."""
+def test_recursive_search_is_bounded() -> None:
+    """A recursive search for a key is bounded."""
     deep: dict[str, Any] = {"wanted": "deep"}
     for _ in range(VISITED_MAX + 1):
         deep = {"inner": deep}

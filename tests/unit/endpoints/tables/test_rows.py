@@ -1,4 +1,4 @@
-"""The columns of the built-in kinds, and their cells on good and on odd data."""
+"""The columns of the built-in kinds, and their cells for valid and malformed data."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ NOW = datetime(2026, 1, 10, tzinfo=UTC)
 META = {"name": "a", "creationTimestamp": "2026-01-05T00:00:00Z"}
 AGE = "5d"
 
-# What the reference server shows; * marks what only wide output shows.
+# The columns of kube-apiserver; * marks those of wide output only.
 COLUMNS = {
     ("", "Namespace"): "Name,Status,Age",
     ("", "ConfigMap"): "Name,Data,Age",
@@ -69,7 +69,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize(("kind", "expected"), COLUMNS.items())
 def test_columns(kind: tuple[str, str], expected: str) -> None:
-    """A kind has the columns of the reference server, and the same ones in wide output only."""
+    """A kind has the columns of kube-apiserver, with the same ones in wide output only."""
     shown = [
         ("*" if definition["priority"] else "") + str(definition["name"])
         for definition in columns_for(*kind).definitions
@@ -419,12 +419,12 @@ CELLS: list[tuple[str, str, dict[str, Any], list[object]]] = [
 
 @pytest.mark.parametrize(("group", "kind", "fields", "expected"), CELLS)
 def test_cells(group: str, kind: str, fields: dict[str, Any], expected: list[object]) -> None:
-    """A row of a usual object reads as on the reference server."""
+    """A row of a usual object equals that of kube-apiserver."""
     assert columns_for(group, kind).cells({"metadata": META, **fields}, NOW) == expected
 
 
-def test_a_pod_that_is_going_says_so() -> None:
-    """A pod with a deletion time is terminating, whatever its containers do."""
+def test_a_deleted_pod_is_terminating() -> None:
+    """A pod with a deletion timestamp is Terminating, whatever the state of its containers."""
     pod = {
         "metadata": {**META, "deletionTimestamp": "2026-01-09T00:00:00Z"},
         "status": {"phase": "Running"},
@@ -432,7 +432,7 @@ def test_a_pod_that_is_going_says_so() -> None:
     assert columns_for("", "Pod").cells(pod, NOW)[2] == "Terminating"
 
 
-# Names that cells look at, so that odd values stand where they are read.
+# Names of fields that cells read, so that malformed values occur where they are read.
 _NAMES = [
     "metadata",
     "name",
@@ -489,7 +489,7 @@ _ODD = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _ODD, max_size=6))
 def test_no_data_breaks_a_row(obj: dict[str, Any]) -> None:
-    """Whatever an object holds, each kind makes one plain cell per column."""
+    """For any object, each kind yields one plain cell per column."""
     for kind in kinds_with_columns():
         columns = columns_for(*kind)
         cells = columns.cells(obj, NOW)

@@ -1,4 +1,4 @@
-"""Columns and cells that were held against a real server of Kubernetes, kind by kind."""
+"""Columns and cells compared with a real kube-apiserver, kind by kind."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,7 @@ NOW = datetime(2026, 1, 10, tzinfo=UTC)
 META = {"name": "a", "creationTimestamp": "2026-01-05T00:00:00Z"}
 AGE = "5d"
 
-# Columns that are not of type string; that is what clients sort and align by.
+# Columns of other types than string, by which clients sort and align.
 TYPES = {
     "CSIDriver": "AttachRequired=boolean PodInfoOnMount=boolean StorageCapacity=boolean"
     " RequiresRepublish=boolean",
@@ -38,8 +38,8 @@ OWN_GROUPS = {
 }
 
 
-def test_only_few_columns_are_no_text() -> None:
-    """A column is of the type that the reference gives it, even where its cells are numbers."""
+def test_column_types() -> None:
+    """A column has the type of kube-apiserver, even if its cells are numbers."""
     found: dict[str, str] = {}
     for group, kind in kinds_with_columns():
         columns = columns_for(group, kind).definitions
@@ -50,7 +50,7 @@ def test_only_few_columns_are_no_text() -> None:
 
 
 def test_a_name_is_marked_as_one() -> None:
-    """Clients find the name of a row by the format of its column, wherever that stands."""
+    """Clients find the name of a row by the format of its column, at any position."""
     for group, kind in kinds_with_columns():
         marked = [each["name"] for each in columns_for(group, kind).definitions if each["format"]]
         assert "Name" in marked, (group, kind)
@@ -111,7 +111,7 @@ PODS = {
 
 @pytest.mark.parametrize(("expected", "pod"), PODS.items())
 def test_pods(expected: str, pod: dict[str, Any]) -> None:
-    """Ready containers, the state and the restarts of a pod are counted as the reference does."""
+    """Ready containers, status and restarts of a pod are computed as in kube-apiserver."""
     cells = columns_for("", "Pod").cells({"metadata": META, **pod}, NOW)
     assert " ".join(str(cell) for cell in cells[1:4]) == expected
 
@@ -198,5 +198,5 @@ CELLS: list[tuple[str, str, dict[str, Any], list[object]]] = [
 
 @pytest.mark.parametrize(("group", "kind", "fields", "expected"), CELLS)
 def test_cells(group: str, kind: str, fields: dict[str, Any], expected: list[object]) -> None:
-    """A row reads as on the reference server."""
+    """A row equals that of kube-apiserver."""
     assert columns_for(group, kind).cells({"metadata": META, **fields}, NOW) == expected

@@ -1,4 +1,4 @@
-"""What a person reads of states and migrations in a table."""
+"""Table cells of StorageStates and migrations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def report(reporter: str, version_hash: str, beat: str | None) -> dict[str, Any]
     ],
 )
 def test_states(status: dict[str, Any], expected: list[object]) -> None:
-    """The hashes that servers show, what may be stored, and how fresh that is."""
+    """The current hashes, persisted hashes, and the time since the last heartbeat."""
     assert cells(OLD, "StorageState", status=status) == expected
 
 
@@ -90,7 +90,7 @@ def test_states(status: dict[str, Any], expected: list[object]) -> None:
     ],
 )
 def test_migrations(group: str, found: list[dict[str, str]], state: str, shown: str) -> None:
-    """The end of a migration is shown before that it runs; its message says how far it is."""
+    """A final condition takes precedence over Running; its message shows the progress."""
     resource = {"group": "apps", "resource": "deployments"}
     assert cells(
         group,
@@ -121,13 +121,14 @@ def test_migrations(group: str, found: list[dict[str, str]], state: str, shown: 
     ],
 )
 def test_progress(progress: dict[str, Any], shown: str) -> None:
-    """How many of how many, what failed, how fast, and how long yet; odd numbers are left out."""
+    """Scanned and total objects, failures, rate and time remaining; malformed numbers are left
+    out."""
     status = {"conditions": conditions(("Running", "True", "words")), "progress": progress}
     row = cells(OLD, "StorageVersionMigration", status=status)
     assert row[2:4] == ["Running", shown]
 
 
 def test_a_failed_migration_says_why() -> None:
-    """Not how far it came."""
+    """The message replaces the progress."""
     status = {"conditions": conditions(("Failed", "True", "2 objects")), "progress": {"scanned": 9}}
     assert cells(OLD, "StorageVersionMigration", status=status)[2:4] == ["Failed", "2 objects"]

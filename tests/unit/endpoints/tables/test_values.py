@@ -1,4 +1,4 @@
-"""Durations, times and labels as a person reads them."""
+"""Durations, times and labels in table cells."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -43,28 +43,28 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
     ],
 )
 def test_durations(seconds: int, shown: str) -> None:
-    """A duration is written as kubectl writes it."""
+    """A duration has the format of kubectl."""
     assert human_duration(timedelta(seconds=seconds)) == shown
 
 
 @given(st.integers(0, 40 * 365 * 86400))
 def test_a_duration_is_never_too_long(seconds: int) -> None:
-    """What is shown is the duration rounded down to the last unit that is shown."""
+    """A duration is rounded down to its last unit."""
     parts = re.findall(r"(\d+)([smhdy])", human_duration(timedelta(seconds=seconds)))
     read_back = sum(int(count) * _SECONDS[unit] for count, unit in parts)
-    # A second unit that is zero is left out, so the rest may reach to the next one down.
+    # A second unit that is zero is left out, so the remainder may reach to the next lower unit.
     slack = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}[parts[-1][1]]
     assert read_back <= seconds < read_back + slack
 
 
 @pytest.mark.parametrize("value", [None, "", "soon", 7, {}, "0001-01-01T00:00:00Z", "2026-13-01"])
-def test_what_is_no_time_is_unknown(value: object) -> None:
-    """Absent, zero and wrong times have no age."""
+def test_invalid_times_are_unknown(value: object) -> None:
+    """Missing, zero and invalid times have no age."""
     assert since(value, datetime(2026, 1, 1, tzinfo=UTC)) == "<unknown>"
 
 
 def test_times_in_all_forms() -> None:
-    """Offsets and fractions are read, and a time without an offset is in UTC."""
+    """Offsets and fractions are parsed, and a time without an offset is in UTC."""
     expected = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     for form in ("2026-01-02T03:04:05Z", "2026-01-02T04:04:05+01:00", "2026-01-02T03:04:05"):
         assert moment(form) == expected
@@ -72,14 +72,14 @@ def test_times_in_all_forms() -> None:
 
 
 def test_lists_are_cut() -> None:
-    """Three members are shown, the rest is counted."""
+    """Three members are shown, the others are counted."""
     assert some_of("abc") == "a,b,c"
     assert some_of("abcde") == "a,b,c + 2 more..."
     assert some_of([], empty="-") == "-"
 
 
 def test_selectors() -> None:
-    """Selectors look as they would be typed."""
+    """Selectors have the syntax of the command line."""
     selector = {
         "matchLabels": {"b": "2", "a": "1"},
         "matchExpressions": [

@@ -26,7 +26,7 @@ MASK = b"\x11\x22\x33\x44"
 
 
 def frame(first: int, payload: bytes = b"", *, length: bytes | None = None) -> bytes:
-    """A frame of a client: its first byte as given, its length perhaps a wrong one."""
+    """A frame of a client with this first byte, and optionally a wrong length."""
     size = len(payload)
     if length is None:
         length = bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2, "big")
@@ -39,7 +39,7 @@ def whole(opcode: int, payload: bytes = b"") -> bytes:
 
 
 def received(*reads: bytes) -> list[bytes | int]:
-    """What one connection gets from these reads: payloads of pings, and the code of the close."""
+    """The result of these reads: payloads of pings, and the code of the close."""
     connection = FrameConnection()
     events = [event for data in reads for event in connection.receive(data)]
     return [bytes(each.payload) if isinstance(each, Ping) else each.code for each in events]
@@ -50,7 +50,7 @@ def each_byte(data: bytes) -> list[bytes]:
 
 
 async def parsed_by_aiohttp(data: bytes, count: int) -> list[tuple[WSMsgType, object]]:
-    """The first messages that a client of aiohttp finds."""
+    """The first messages that aiohttp's client parses."""
     loop = asyncio.get_running_loop()
     queue = WebSocketDataQueue(BaseProtocol(loop), 1 << 24, loop=loop)
     reader = WebSocketReader(queue, 0, compress=False, decode_text=True)
@@ -64,8 +64,7 @@ async def parsed_by_aiohttp(data: bytes, count: int) -> list[tuple[WSMsgType, ob
     length=st.sampled_from([0, 125, 126, 65_535, 65_536, 70_000]),
 )
 def test_another_implementation_reads_what_is_sent(payloads: list[bytes], length: int) -> None:
-    """The parser of aiohttp finds the messages, pongs and closes that were encoded, whatever their
-    lengths."""
+    """aiohttp parses the messages, pongs and closes that were encoded, for all lengths."""
     connection, sent, expected = FrameConnection(), [], []
     for payload in [*payloads, b"x" * length]:
         text = payload.hex() + "é"
@@ -119,7 +118,7 @@ def test_frames_are_parsed_however_they_are_split(cuts: list[int], payload: byte
         (frame(TEXT, b"x" * 40_000) + frame(0x80, b"x" * 40_000), 1009),  # together
     ],
 )
-def test_what_a_client_may_not_send(sent: bytes, code: int) -> None:
+def test_violations_of_a_client(sent: bytes, code: int) -> None:
     """Each violation has the code that the RFC gives it, also when it arrives byte by byte; what
     follows it is ignored."""
     assert received(sent, whole(PING)) == [code]
@@ -144,7 +143,7 @@ def test_the_largest_message_is_accepted() -> None:
 
 
 def test_frames_of_one_read_are_limited() -> None:
-    """One frame more than the limit in one read is a violation; in two reads it is none."""
+    """One frame more than the limit in one read is a violation; in two reads it is not."""
     sent = whole(TEXT) * FRAMES_PER_READ_MAX
     assert received(sent, sent, whole(PING, b"p")) == [b"p"]
     assert received(sent + whole(TEXT), whole(PING)) == [1008]
@@ -189,7 +188,7 @@ def test_nothing_is_buffered(begin: bytes) -> None:
     ],
 )
 def test_close_codes(payload: bytes, code: int) -> None:
-    """A close is answered with its own code, or with the code of what is wrong with it."""
+    """A close is answered with its own code, or with the code of the violation."""
     assert received(whole(CLOSE, payload)) == [code]
     connection = FrameConnection()
     (event,) = connection.receive(whole(CLOSE, payload))
