@@ -94,7 +94,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LIMITS_OF}/test_in_flight.py::test_writes_in_flight",
     ),
     "in flight, fair between users": (
-        f"{LIMITS_OF}/test_in_flight.py::test_a_flood_of_one_user_leaves_room",
+        f"{LIMITS_OF}/test_in_flight.py::test_a_flood_of_one_user_leaves_slots",
         "tests/unit/request/test_limits.py::test_pool_invariants",
     ),
     "watches of one user: 429": (f"{LIMITS_OF}/test_in_flight.py::test_watches_of_one_user",),
@@ -119,14 +119,14 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LISTENER}/test_streams.py::test_a_slow_watcher_pushes_back",
     ),
     "time of a request, 60 s: 504": (
-        f"{LIMITS_OF}/test_deadlines.py::test_no_request_has_more_time_than_all",
+        f"{LIMITS_OF}/test_deadlines.py::test_timeouts_are_capped",
         f"{API}/test_list.py::test_a_request_has_the_time_it_asks_for",
     ),
     "time of a write, 34 s: 504, and done once": (
-        f"{LIMITS_OF}/test_deadlines.py::test_a_write_that_is_cut_off_is_done_once",
+        f"{LIMITS_OF}/test_deadlines.py::test_an_overdue_write_is_executed_once",
     ),
     "a timeout that cannot be read: 400": (
-        f"{LIMITS_OF}/test_deadlines.py::test_a_timeout_that_cannot_be_read",
+        f"{LIMITS_OF}/test_deadlines.py::test_an_invalid_timeout",
     ),
     "value for the store: 413": (
         f"{LIMITS_OF}/test_sizes.py::test_an_object_too_large_for_the_store",

@@ -1,4 +1,4 @@
-"""The loop that servers run on."""
+"""The event loop of servers."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""A server with several users who may do everything, and writes that wait until they are let go."""
+"""A server with several users who may do everything, and writes that block until they are
+released."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ MASTER = "root"
 
 
 class AllowAll:
-    """Everybody may do everything."""
+    """Authorizes every request."""
 
     def allows(self, user: User, info: RequestInfo) -> bool:
         return True
@@ -33,7 +34,7 @@ class AllowAll:
 
 
 class Hold:
-    """Lets writes of objects whose name begins with `held` wait until they are let go."""
+    """Blocks writes of objects whose name begins with `held` until they are released."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -55,7 +56,7 @@ class Hold:
 
 @dataclass(slots=True)
 class Limited:
-    """The server, its clients by user, and who holds up writes."""
+    """The server, its clients by user, and the hold on writes."""
 
     server: RunningServer
     hold: Hold
@@ -68,16 +69,16 @@ class Limited:
         return self.server.assembly.app.in_flight
 
     @property
-    def seats_taken(self) -> list[int]:
+    def slots_taken(self) -> list[int]:
         flights = self.in_flight
-        rooms = (flights.reads, flights.writes, flights.streams)
-        assert all(bool(room.taken) == bool(room.held) for room in rooms)
-        return [room.taken for room in rooms]
+        limiters = (flights.reads, flights.writes, flights.streams)
+        assert all(bool(each.taken) == bool(each.held) for each in limiters)
+        return [each.taken for each in limiters]
 
 
 @asynccontextmanager
 async def limited(limits: RequestLimits) -> AsyncIterator[Limited]:
-    """Such a server; at its end all seats must have been given back."""
+    """Such a server; at its end all slots must be free."""
     users = {name: User(name) for name in USERS}
     tokens = TokenAuthenticator({**users, MASTER: User(MASTER, ("system:masters",))})
     auth_parts = AuthParts(authentication=Authentication([tokens]), authorizer=AllowAll())
@@ -89,7 +90,7 @@ async def limited(limits: RequestLimits) -> AsyncIterator[Limited]:
         made = Limited(server, hold)
         yield made
         hold.go.set()
-        await until(lambda: made.seats_taken == [0, 0, 0])
+        await until(lambda: made.slots_taken == [0, 0, 0])
     finally:
         hold.go.set()
         await server.stop()
@@ -97,7 +98,7 @@ async def limited(limits: RequestLimits) -> AsyncIterator[Limited]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something to become true, not for ever."""
+    """Wait until a condition is true, with a timeout."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110  (what is waited for has no event)
+        while not condition():  # noqa: ASYNC110  (the condition has no event)
             await asyncio.sleep(0.005)

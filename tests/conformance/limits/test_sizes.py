@@ -1,4 +1,4 @@
-"""Objects that are larger than the store takes."""
+"""Objects that are larger than the limit of the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def role(nbytes: int) -> dict[str, object]:
 
 
 async def test_an_object_too_large_for_the_store() -> None:
-    """It is a 413, created, replaced or patched to that size; what was there stays."""
+    """Create, update and patch to that size are a 413; the stored object is unchanged."""
     async with limited(RequestLimits()) as server:
         root = server.server.client
         created = await root.post(ROLES, role(2 * MIB))

@@ -1,7 +1,7 @@
-"""Everything that can be asked of a server, one cell for each: read from what it hosts.
+"""All authorization cells of a server (verb, resource, subresource, namespace), from its catalog.
 
-A kind that is new in the catalogue has its cells without a line being written here. Each cell has a
-request that is refused or finds nothing once it is allowed, so that all may be sent to one server.
+A kind that is added to the catalog gets its cells automatically. The request of each cell is
+invalid or finds nothing once it is authorized, so that all cells can be sent to one server.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _METHODS: Final = {
     "delete": "DELETE",
     "deletecollection": "DELETE",
 }
-# What makes no sense, and is found out only by whoever would do it.
+# Invalid values that are only detected after authorization.
 _QUERIES: Final = {
     "list": "?limit=1",
     "watch": "?watch=true&resourceVersion=none",
     "deletecollection": "?labelSelector=%3D%3D",
 }
-# Of names of reports not every one makes sense.
+# Report names are validated before the body.
 _ANSWERS: Final = {("storageversions", "report", "delete"): 422}
-# What is sent there is for somebody else, who is looked for first.
+# These subresources connect to a pod, node or service, which is looked up first.
 _CONNECTED: Final = frozenset({"attach", "exec", "portforward", "proxy"})
-# Nothing is kept of them, but what they are sent for is written.
+# These kinds are not stored, but they write to another object.
 _WRITING: Final = frozenset({"bindings"})
 _OF_ONE: Final = frozenset({"get", "update", "patch", "delete"})
 _WITH_BODY: Final = frozenset({"create", "update", "patch"})
@@ -47,7 +47,7 @@ READS: Final = frozenset({"get", "list", "watch"})
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a rule of a role speaks of."""
+    """The permission in a rule of a role."""
 
     group: str
     resource: str
@@ -57,14 +57,14 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One verb on one resource, or a part of it, in one version and one place."""
+    """One verb on one resource or subresource, in one version and one namespace."""
 
     resource: Resource
     version: str
     subresource: str
     verb: str
     namespace: str
-    """Where it is asked; empty: in the whole cluster."""
+    """The namespace; empty: cluster scope."""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.path}"
@@ -76,12 +76,12 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """The namespace that roles look at: a namespace itself lies within itself."""
+        """The namespace for role bindings: a Namespace object is in the namespace that it names."""
         return self.name if self.is_namespace else self.namespace
 
     @property
     def is_namespace(self) -> bool:
-        """Whether it is about one namespace as an object."""
+        """Whether the object is a Namespace."""
         return self.right.group == "" and self.resource.plural == "namespaces" and bool(self.name)
 
     @property
@@ -105,12 +105,12 @@ class Cell:
 
     @property
     def body(self) -> bytes | None:
-        """Of a type that nobody reads."""
+        """With a content type that no handler supports."""
         return b"-" if self.verb in _WITH_BODY else None
 
     @property
     def allowed(self) -> int:
-        """What whoever may do it is answered."""
+        """The status code for an authorized user."""
         found = _ANSWERS.get((self.resource.plural, self.subresource, self.verb))
         if found is not None:
             return found
@@ -124,11 +124,11 @@ class Cell:
 
     @property
     def is_written(self) -> bool:
-        """Whether whoever is allowed it writes something."""
+        """Whether an authorized request writes something."""
         return self.resource.kind.persisted or self.resource.plural in _WRITING
 
     def refusal_of(self, user: str) -> str:
-        """The words for whoever may not."""
+        """The message of a 403."""
         group, part, verb = self.right.group, self.right.resource, self.verb
         what = f"{self.resource.plural}.{group}" if group else self.resource.plural
         named = f'{what} "{self.name}"' if self.name else what
@@ -140,7 +140,8 @@ class Cell:
 
 
 def cells(catalog: Catalog) -> Iterator[Cell]:
-    """All cells: of what is in namespaces, in two of them, and over all where that can be asked."""
+    """All cells: for namespaced resources in two namespaces, and across all where that is
+    possible."""
     for resource in catalog:
         for version in resource.served:
             verbs = [("", verb) for verb in resource.verbs]

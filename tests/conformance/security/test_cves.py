@@ -1,7 +1,7 @@
-"""Attacks that servers of this kind have fallen to, made for real over HTTP.
+"""Attacks that comparable servers were vulnerable to, executed over HTTP.
 
-Each is called like the report that it comes from. `tests/architecture/security_map.py` has the list
-of all, with those that are shown elsewhere.
+Each test is named after its CVE or issue. `tests/architecture/security_map.py` lists all of them,
+including those that are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def told(reply: Reply) -> tuple[int, bytes]:
 
 
 async def test_cve_2022_3162_selectors_climb_nowhere(master: ApiClient) -> None:
-    """A field selector that looks like a path finds nothing, and least of all another kind."""
+    """A field selector that looks like a path matches nothing, and no object of another kind."""
     for things in (LOCALS, GLOBALS, MAPS, f"/apis/{CUSTOM}/v1/locals", "/api/v1/configmaps"):
         for words in CLIMBING:
             for field in ("metadata.name", "metadata.namespace"):
@@ -85,7 +85,7 @@ async def test_cve_2022_3162_selectors_climb_nowhere(master: ApiClient) -> None:
 
 
 async def test_cve_2015_5305_names_are_no_paths(master: ApiClient) -> None:
-    """Neither the parts of a definition nor the names of objects can leave their place."""
+    """Neither fields of a CRD nor names of objects can escape their key prefix."""
     odd = ("../secrets", "a/b", "..", ".", "a%2fb", "a\0b", "a\nb", "%2e%2e")
     for word in odd:
         for field in ("plural", "kind", "singular", "listKind"):
@@ -119,7 +119,7 @@ async def test_cve_2015_5305_names_are_no_paths(master: ApiClient) -> None:
 
 
 async def test_cve_2019_1002100_patches_have_limits(master: ApiClient) -> None:
-    """Too many operations, and copies that double what is there, are refused; nothing changes."""
+    """Too many operations, and copies that double the object, are rejected; nothing changes."""
     await master.post(MAPS, {"metadata": {"name": "patched"}, "data": {"a": "x" * 100}})
     before = (await master.get(f"{MAPS}/patched")).json
     many = [{"op": "test", "path": "/kind", "value": "ConfigMap"}] * 10_001
@@ -133,7 +133,7 @@ async def test_cve_2019_1002100_patches_have_limits(master: ApiClient) -> None:
 
 
 async def test_cve_2019_11253_bombs(master: ApiClient) -> None:
-    """References that multiply, and nesting without end, are refused by each way to send them."""
+    """Recursive references and unlimited nesting are rejected for every content type."""
     await master.post(MAPS, {"metadata": {"name": "bombed"}})
     lines = [b"a: &a [x,x,x,x,x,x,x,x,x]"]
     for before, name in zip("abcdefgh", "bcdefghi", strict=True):
@@ -154,7 +154,7 @@ async def test_cve_2019_11253_bombs(master: ApiClient) -> None:
 
 
 async def test_cve_2019_11254_slow_yaml(world: World, master: ApiClient) -> None:
-    """What is made to be read slowly is bounded by its length, and holds up nobody else."""
+    """Input that is slow to parse is limited in length, and does not block other requests."""
     room = YAML_SIZE_MAX - 100
     shapes = (
         b"a: " + b"'" * (room // 2 * 2),
@@ -183,7 +183,7 @@ async def series_of(master: ApiClient) -> set[str]:
 
 
 async def test_cve_2020_8552_metrics_do_not_grow(world: World, master: ApiClient) -> None:
-    """Whatever clients call themselves and ask for, the series are those there were."""
+    """User agents and paths chosen by clients do not add series to the metrics."""
     chance = random.Random(SEED)
     clients = [world.client(each) for each in (MASTER, "nobody-special", "")]
 
@@ -216,7 +216,7 @@ async def test_cve_2020_8552_metrics_do_not_grow(world: World, master: ApiClient
 async def test_cve_2019_11250_nothing_secret_is_written_down(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the highest level no log, answer or metric repeats a credential, good or bad."""
+    """At the highest level no log, response or metric contains a credential, valid or not."""
     word = "s3cr3t-that-nobody-may-read"
     with caplog.at_level(logging.DEBUG):
         for lines in (
@@ -241,14 +241,15 @@ async def test_cve_2019_11250_nothing_secret_is_written_down(
 
 
 async def test_cve_2023_44487_no_http_2(world: World) -> None:
-    """A client that begins as HTTP/2 does is told off and cut: there are no streams to reset."""
+    """A client that starts with HTTP/2 gets an error and is disconnected: there are no streams to
+    reset."""
     frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" * 1_000
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     said = b""
     try:
         writer.write(frames)
         async with asyncio.timeout(10):
-            with suppress(ConnectionResetError):  # what it has sent besides was not read
+            with suppress(ConnectionResetError):  # its other bytes were not read
                 while piece := await reader.read(65_536):
                     said += piece
     finally:
@@ -260,7 +261,7 @@ async def test_cve_2023_44487_no_http_2(world: World) -> None:
 
 
 async def test_cve_2024_24786_malformed_protobuf(master: ApiClient) -> None:
-    """Messages that end early, nest without end or are none are a 400."""
+    """Truncated, deeply nested and invalid messages are a 400."""
     chance = random.Random(SEED)
     bodies = [b"k8s\0", b"k8s\0\x0a", b"k8s\0" + b"\xff" * 100, b"k8s\0" + b"\x0a\x02" * 10_000]
     bodies += [b"k8s\0" + chance.randbytes(chance.randrange(1, 200)) for _ in range(200)]
@@ -294,7 +295,8 @@ BAD_BODIES: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize("number", range(len(BAD_BODIES)))
 async def test_cve_2025_4563_one_validator_for_all_ways(master: ApiClient, number: int) -> None:
-    """What a create refuses is refused by update and patches, for the same causes, also dry."""
+    """Objects that a create rejects are rejected by update and patch with the same causes, also in
+    a dry run."""
     things, good, bad = BAD_BODIES[number]
     made = await master.post(things, {"metadata": {"name": "valid"}, **good})
     assert made.status == 201, told(made)
@@ -337,7 +339,7 @@ async def _same_causes(
 
 
 async def test_kubernetes_40218_malformed_patches(master: ApiClient) -> None:
-    """What has not the form of a patch is a 400, one that does not fit a 422, none is a 500."""
+    """A patch of invalid form is a 400, one that does not fit a 422, none is a 500."""
     await master.post(MAPS, {"metadata": {"name": "mended"}, "data": {"a": "b"}})
     before = (await master.get(f"{MAPS}/mended")).json
     malformed: tuple[object, ...] = (

@@ -1,8 +1,9 @@
-"""Every kind, verb and subresource, asked by everybody: the exact answer for each.
+"""Every kind, verb and subresource, requested by every user: the exact response for each.
 
-One server in this process is sent every cell by each of them, over HTTP, through the whole chain.
-Half of all rights go to one user and half to another, so that a right which stands for its
-neighbour (another verb, a part, a kind of the same name in another group) is noticed.
+One server in this process gets every cell from each user, over HTTP, through the whole request
+chain. One half of all permissions is granted to one user and the other half to another, so that a
+permission that also grants a neighbouring one (another verb, a subresource, a kind of the same name
+in another group) is detected.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CELLS_MIN = 1_000
 SHOWN_MAX = 10
 ANONYMOUS = "system:anonymous"
-# What whoever is known may ask about themselves.
+# Reviews that every authenticated user may create about themselves.
 EVERYBODYS = {
     Right("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
     Right("authorization.k8s.io", "selfsubjectrulesreviews", "create"),
@@ -33,7 +34,7 @@ USERS = ("", "nobody-special", "role-even", "role-odd", "cluster-even", "cluster
 
 @dataclass(frozen=True)
 class Matrix:
-    """Two servers, all cells, and who was given what."""
+    """Two servers, all cells, and the permissions of each user."""
 
     world: World
     closed: World
@@ -41,7 +42,7 @@ class Matrix:
     rights: dict[str, set[Right]]
 
     def may(self, user: str, cell: Cell) -> bool:
-        """What should be."""
+        """The expected decision."""
         if user == MASTER:
             return True
         if user and cell.right in EVERYBODYS:
@@ -72,14 +73,14 @@ async def ask(world: World, user: str, cell: Cell) -> Reply:
 
 
 def refused(reply: Reply, user: str, cell: Cell) -> bool:
-    """Whether it is exactly the refusal for them."""
+    """Whether a response is exactly the 403 of this user and cell."""
     if reply.status != 403 or reply.reason != "Forbidden":
         return False
     return reply.message == cell.refusal_of(user or ANONYMOUS)
 
 
-async def test_nothing_is_left_out(matrix: Matrix) -> None:
-    """The cells are those of everything that discovery shows, custom resources among them."""
+async def test_cells_cover_discovery(matrix: Matrix) -> None:
+    """The cells cover everything in discovery, including custom resources."""
     client = matrix.world.client(MASTER)
     shown = set()
     groups = (await client.get("/apis")).json["groups"]
@@ -100,7 +101,7 @@ async def test_nothing_is_left_out(matrix: Matrix) -> None:
 
 @pytest.mark.parametrize("user", USERS)
 async def test_matrix(matrix: Matrix, user: str) -> None:
-    """Whoever has the right is answered by the resource; whoever has not, by the words of 403."""
+    """An authorized request gets the response of the resource, any other exactly the 403."""
     wrong: list[tuple[str, bytes]] = []
     allowed = 0
     for cell in matrix.cells:
@@ -113,13 +114,13 @@ async def test_matrix(matrix: Matrix, user: str) -> None:
         if not is_right:
             wrong.append((str(cell), reply.body))
     assert not wrong, wrong[:SHOWN_MAX]
-    # Nobody's half is empty by mistake.
+    # Neither half is empty by mistake.
     assert bool(allowed) is bool(user)
     assert (allowed == len(matrix.cells)) is (user == MASTER)
 
 
-async def test_nobody_comes_in_where_anonymous_is_off(matrix: Matrix) -> None:
-    """Every cell is a 401 for whoever shows no credential, and what is public, too."""
+async def test_anonymous_requests_are_rejected_when_disabled(matrix: Matrix) -> None:
+    """Without a credential every cell is a 401, and so are public paths."""
     wrong = []
     for cell in matrix.cells:
         reply = await ask(matrix.closed, "", cell)
@@ -132,8 +133,8 @@ async def test_nobody_comes_in_where_anonymous_is_off(matrix: Matrix) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "nobody-special", "role-even", "cluster-odd", MASTER])
-async def test_while_nothing_may_be_written(matrix: Matrix, user: str) -> None:
-    """Before the barrier opens it is a 403 for whoever may not, and a 503 only for others."""
+async def test_authorization_precedes_the_barrier(matrix: Matrix, user: str) -> None:
+    """While the barrier is closed, unauthorized requests get a 403, and only others a 503."""
     wrong = []
     matrix.world.reported.completed = False
     try:
@@ -154,8 +155,8 @@ async def test_while_nothing_may_be_written(matrix: Matrix, user: str) -> None:
     assert not wrong, wrong[:SHOWN_MAX]
 
 
-async def test_reviews_say_the_same(matrix: Matrix) -> None:
-    """A review of each right, in each place, answers as the request itself would be."""
+async def test_reviews_agree_with_requests(matrix: Matrix) -> None:
+    """A review of each permission, in each namespace, has the same result as the request itself."""
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     wrong = []
     asked = {(each.right, each.namespace): each for each in matrix.cells}
@@ -180,7 +181,7 @@ async def test_reviews_say_the_same(matrix: Matrix) -> None:
     assert not wrong, wrong[:SHOWN_MAX]
 
 
-# By path: who may read it, of nobody, whoever is known, and masters.
+# By path: whether anonymous users, authenticated users, and system:masters may read it.
 PATHS = {
     "/": (403, 403, 200),
     "/api": (403, 200, 200),
@@ -213,7 +214,7 @@ PATHS = {
 
 
 async def test_paths(matrix: Matrix) -> None:
-    """What is no resource is for those that the default roles name, by GET alone."""
+    """Paths that are not resources are allowed by the default roles only, and for GET only."""
     wrong: list[object] = []
     people = ("", "nobody-special", MASTER)
     for path, expected in PATHS.items():
@@ -230,8 +231,8 @@ async def test_paths(matrix: Matrix) -> None:
     assert not wrong, wrong[:SHOWN_MAX]
 
 
-async def test_the_roles_of_a_namespace_are_about_the_namespace_too(matrix: Matrix) -> None:
-    """A namespace lies within itself: its own roles let it be read, and no other namespace."""
+async def test_roles_in_a_namespace_apply_to_the_namespace_object(matrix: Matrix) -> None:
+    """A namespace is in itself: its own roles permit to read it, and no other namespace."""
     right = Right("", "namespaces", "get")
     for half in ("even", "odd"):
         client = matrix.world.client(f"role-{half}")
@@ -241,8 +242,9 @@ async def test_the_roles_of_a_namespace_are_about_the_namespace_too(matrix: Matr
         assert (await client.get("/api/v1/namespaces")).status == 403
 
 
-async def test_what_is_not_there_is_nobodys_business(matrix: Matrix) -> None:
-    """Whoever may not ask cannot learn which groups, versions, kinds, parts and verbs exist."""
+async def test_unauthorized_users_cannot_discover_resources(matrix: Matrix) -> None:
+    """Unauthorized users cannot discover which groups, versions, kinds, subresources and verbs
+    exist."""
     for path in (
         "/apis/no.such.group/v1/things",
         "/apis/apps/v9/deployments",
@@ -258,8 +260,8 @@ async def test_what_is_not_there_is_nobodys_business(matrix: Matrix) -> None:
 
 
 async def test_cve_2019_11247_no_way_around_by_a_namespace(matrix: Matrix) -> None:
-    """The role of a namespace reaches nothing of the cluster by a path in that namespace, and
-    nothing of a namespace by the cluster's path."""
+    """A role in a namespace grants nothing at cluster scope by a path in that namespace, and
+    nothing in a namespace by a path at cluster scope."""
     both = [matrix.world.client(f"role-{half}") for half in ("even", "odd")]
     master = matrix.world.client(MASTER)
     for cell in matrix.cells:
@@ -268,7 +270,7 @@ async def test_cve_2019_11247_no_way_around_by_a_namespace(matrix: Matrix) -> No
             continue
         path = cell.target.replace(f"/{kind.plural}", f"/namespaces/{MINE}/{kind.plural}", 1)
         assert (await master.request(cell.method, path, cell.body)).status == 404, path
-        # A rule is for a kind by its name alone, so that one of them has the right to ask.
+        # A rule names a kind without its scope, so one of the users has the permission.
         found = sorted([(await each.request(cell.method, path, cell.body)).status for each in both])
         expected = [404, 404] if cell.right in EVERYBODYS else [403, 404]
         assert found == expected, path

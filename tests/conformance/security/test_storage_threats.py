@@ -1,6 +1,6 @@
-"""Attacks on what servers tell each other about how they store: called S1 to S10 in the map.
+"""Attacks on the objects with which servers coordinate storage versions: S1 to S10 in the map.
 
-Those that need several servers or a simulated one are shown elsewhere; the map says where.
+Those that need several servers or a simulated one are tested elsewhere; the map says where.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ async def world() -> AsyncIterator[World]:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
 async def test_s1_s4_s10_no_ordinary_role_reaches_them(world: World, role: str) -> None:
-    """Not even who administers every namespace reads or writes reports, states, requests and what
-    they name: these rights are given by name, or to masters."""
+    """Even an administrator of every namespace can neither read nor write StorageVersions, votes,
+    StorageStates, migrations and what they name: these permissions are granted by name, or to
+    system:masters."""
     client = world.client(role)
     assert (await client.get("/api/v1/configmaps")).status == 200
     for things in (REPORTS, VOTES, STATES, REQUESTS, IN_TREE):
@@ -74,8 +75,8 @@ async def test_s1_s4_s10_no_ordinary_role_reaches_them(world: World, role: str) 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_s1_s6_forged_and_absurd_reports(world: World) -> None:
-    """Whoever may write everything else writes no report: a status that is none is a 422, and one
-    that could be true is a 403; the object stays as it was."""
+    """A user with all other permissions cannot write a StorageVersion: an invalid status is a 422,
+    a valid one a 403; the object is unchanged."""
     master = world.client(MASTER)
     before = (await master.get(f"{REPORTS}/core.pods")).json
     good = {"apiServerID": "a", "encodingVersion": "v1", "decodableVersions": ["v1"]}
@@ -110,7 +111,8 @@ async def test_s1_s6_forged_and_absurd_reports(world: World) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_s3_no_lease_stands_for_a_server(world: World) -> None:
-    """Nobody makes, or makes into one, a lease that looks like a server's, however late it ends."""
+    """A lease that looks like a server's can neither be created nor made by an update, whatever its
+    expiration."""
     master = world.client(MASTER)
     identity = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
     spec = {"holderIdentity": "x", "renewTime": "9999-01-01T00:00:00.000000Z"}
@@ -131,8 +133,8 @@ async def _reports(admin: Client) -> dict[str, dict[str, Any]]:
 
 
 async def test_s7_a_definition_that_flips(tmp_path: Path) -> None:
-    """However often a definition changes what it stores, no other report is touched, others are
-    written all the time, and in the end the servers agree on the last word."""
+    """However often a CRD changes its storage version, no other StorageVersion is changed, writes
+    to other resources continue, and in the end the servers agree on the last version."""
     definitions = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     maps = GroupVersionResource("", "v1", "configmaps")
     made = gadget_definition()
@@ -158,7 +160,7 @@ async def test_s7_a_definition_that_flips(tmp_path: Path) -> None:
                 try:
                     await admin.update(definitions, found)
                 except Conflict:
-                    continue  # the server has just said something in its status
+                    continue  # the server has just updated its status
                 return
 
         for number in range(FLIPS):

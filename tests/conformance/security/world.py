@@ -1,5 +1,5 @@
 """A server with all kinds and two custom ones, users with and without roles, and a barrier that can
-be lowered. In this process, over plain HTTP."""
+be closed. In this process, over plain HTTP."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ ACCOUNTS: Final = AccountRules(
     ),
     limits=TokenLimits(),
 )
-# Who is refused again and again is slowed down; here that is what everybody is for.
+# Repeatedly rejected connections are throttled, which these tests would trigger all the time.
 LIMITS: Final = Limits(refusals_free=1_000_000)
 
 
 @dataclass(slots=True)
 class Reported:
-    """A registration that has reported everything, or nothing. Satisfies `Registration`."""
+    """A registration in which everything or nothing is registered. Satisfies `Registration`."""
 
     completed: bool = True
 
@@ -84,7 +84,7 @@ class Reported:
 
 @dataclass(slots=True)
 class World:
-    """One server, or two over one store, and their clients by who they are."""
+    """One server, or two over one store, and their clients by user."""
 
     assembly: Assembly
     port: int
@@ -93,7 +93,7 @@ class World:
     clients: dict[str, ApiClient] = field(default_factory=dict)
 
     def client(self, user: str) -> ApiClient:
-        """Whose connection; the empty name has no credential."""
+        """The client of a user; the empty name has no credential."""
         if user not in self.clients:
             self.clients[user] = ApiClient(self.port, token=user or None)
         return self.clients[user]
@@ -103,7 +103,7 @@ class World:
         assert made.status == 201, made.body
 
     async def give(self, user: str, rights: Iterable[Right], *, namespace: str = "") -> None:
-        """Rules for exactly these: in a namespace, or in the cluster."""
+        """Grant exactly these permissions: in a namespace, or at cluster scope."""
         verbs: dict[tuple[str, str], list[str]] = {}
         for right in rights:
             verbs.setdefault((right.group, right.resource), []).append(right.verb)
@@ -117,7 +117,7 @@ class World:
         await self.bind(user, kind, root)
 
     async def bind(self, user: str, kind: str = "ClusterRole", root: str = RBAC_ROOT) -> None:
-        """Give a user the role of their own name; it counts when this returns."""
+        """Bind a user to the role of the same name; effective when this returns."""
         binding = {
             "metadata": {"name": f"{user}-is-bound"},
             "roleRef": {"apiGroup": RBAC, "kind": kind, "name": user},
@@ -129,7 +129,7 @@ class World:
 
 
 def definition(plural: str, scope: str) -> dict[str, Any]:
-    """A custom kind with both subresources, as it is stored once its names are accepted."""
+    """A CRD with both subresources, as stored once its names are accepted."""
     names = {"plural": plural, "singular": plural[:-1], "kind": plural.title()[:-1]}
     names["listKind"] = f"{names['kind']}List"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -201,7 +201,7 @@ async def _server(
 
 @asynccontextmanager
 async def running() -> AsyncIterator[tuple[World, World]]:
-    """A server, and a second one over the same store that lets nobody in without a credential."""
+    """A server, and a second one over the same store that rejects anonymous requests."""
     runtime, storage = Runtime.system(), MemoryStorage()
     for plural, scope in (("locals", "Namespaced"), ("globals", "Cluster")):
         key = Key(f"/registry/apiextensions.k8s.io/customresourcedefinitions/{plural}.{CUSTOM}")

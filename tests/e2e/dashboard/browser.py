@@ -1,8 +1,8 @@
-"""A real browser, driven over its debugging protocol: JSON between NULs, through two pipes.
+"""A real browser, controlled over the DevTools protocol: JSON separated by NULs, through two pipes.
 
-Synchronous, as the servers that it looks at are: a call waits for its answer, and whatever the
-browser tells meanwhile is kept. Pages have a profile of their own, so that none sees another's
-cookies. Not here: anything about the dashboard.
+Synchronous, like the servers in these tests: a call waits for its response, and events received
+meanwhile are kept. Each page has a separate profile, so that cookies are not shared. Not here:
+anything about the dashboard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALL_SECONDS_MAX: Final = 30.0
 WAIT_SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.05
 READ_BYTES: Final = 1 << 16
-# The shell puts the pipes where the browser looks for them, so their own numbers are elsewhere.
+# The shell moves the pipes to the file descriptors that the browser uses.
 FIRST_FREE_FD: Final = 20
 ARGUMENTS: Final = (
     "--headless=new",
@@ -40,13 +40,13 @@ ARGUMENTS: Final = (
     "--disable-extensions",
     "--disable-sync",
     "--hide-scrollbars",
-    # Servers make their own authority, which no browser knows.
+    # Servers create their own certificate authority, which the browser does not trust.
     "--ignore-certificate-errors",
 )
 
 
 class BrowserError(Exception):
-    """The browser refuses, or a script of the page has failed."""
+    """An error of the browser, or of a script in the page."""
 
 
 class Browser:
@@ -85,7 +85,7 @@ class Browser:
         os.close(self._read_fd)
 
     def page(self, *, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
-        """A new page with cookies of its own."""
+        """A new page with separate cookies."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
         attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
@@ -96,13 +96,13 @@ class Browser:
         return page
 
     def close_pages(self) -> None:
-        """Close all pages: one that is left open goes on working."""
+        """Close all pages: open pages keep running."""
         self._pages.clear()
         while self._contexts:
             self.call("Target.disposeBrowserContext", browserContextId=self._contexts.pop())
 
     def call(self, method: str, *, session: str = "", **parameters: Any) -> dict[str, Any]:
-        """Ask the browser to do something, and wait for its answer."""
+        """Send a command to the browser, and wait for its response."""
         self._last_id += 1
         number = self._last_id
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
@@ -121,7 +121,7 @@ class Browser:
         return result
 
     def listen(self, seconds: float) -> None:
-        """Take what the browser tells, waiting at most so long for it."""
+        """Read events of the browser, waiting at most this long for them."""
         ready, _, _ = select.select([self._read_fd], [], [], max(0.0, seconds))
         if not ready:
             return
@@ -138,17 +138,17 @@ class Browser:
 
 
 class Page:
-    """One page. Made by `Browser.page`."""
+    """One page. Created by `Browser.page`."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
         self._session = session
         self.problems: list[str] = []
-        """What a developer would see in red: errors of scripts, and what a policy forbids."""
+        """Errors in the console: of scripts, and of the content security policy."""
         self.failed_loads: list[str] = []
-        """Requests that got no answer or a bad one, as the browser words it."""
+        """Requests that failed, in the browser's wording."""
         self.urls: list[str] = []
-        """All that was asked for."""
+        """All requests of the page."""
 
     def prepare(self, *, width: int, height: int, dark: bool) -> None:
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -182,7 +182,7 @@ class Page:
         )
 
     def prefer(self, *, dark: bool) -> None:
-        """What the system of the person says about colours."""
+        """Set the preferred color scheme."""
         value = "dark" if dark else "light"
         self.call(
             "Emulation.setEmulatedMedia",
@@ -194,7 +194,7 @@ class Page:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'", url)
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page; a promise is waited for."""
+        """The value of an expression in the page; promises are awaited."""
         answer = self.call(
             "Runtime.evaluate",
             expression=script,
@@ -212,7 +212,7 @@ class Page:
         while True:
             try:
                 found = self.evaluate(f"Boolean({script})")
-            except BrowserError as error:  # a page that is being left has no scripts
+            except BrowserError as error:  # scripts fail while the page is navigating
                 found = False
                 trouble = str(error)
             else:
@@ -221,11 +221,11 @@ class Page:
                 return
             if time.monotonic() > deadline:
                 shown = self.evaluate("document.body.innerText.slice(0, 1500)")
-                raise AssertionError(f"it does not come that {what} {trouble}\n{shown}")
+                raise AssertionError(f"timed out waiting until {what} {trouble}\n{shown}")
             self._browser.listen(POLL_SECONDS)
 
     def text(self, selector: str) -> str:
-        """The text of the first element that matches, as a person sees it; empty without one."""
+        """The visible text of the first match; empty without one."""
         found = self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
         return str(found).strip()
 
@@ -237,11 +237,11 @@ class Page:
         self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
 
     def type(self, text: str) -> None:
-        """Into what has the focus."""
+        """Type into the focused element."""
         self.call("Input.insertText", text=text)
 
     def press(self, key: str, *, code: int = 0) -> None:
-        """A key, as a keyboard sends it."""
+        """Press a key."""
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         self.call(
             "Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code
@@ -262,7 +262,7 @@ class Page:
 @contextmanager
 def start_browser(directory: Path) -> Iterator[Browser]:
     """A browser with an empty profile; it ends with the block."""
-    assert shutil.which(CHROMIUM) is not None, f"the tests of the dashboard need {CHROMIUM}"
+    assert shutil.which(CHROMIUM) is not None, f"the tests of the dashboard require {CHROMIUM}"
     browser = Browser(directory / "profile")
     try:
         yield browser
@@ -271,7 +271,7 @@ def start_browser(directory: Path) -> Iterator[Browser]:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose ends have numbers that nobody else expects."""
+    """A pipe with file descriptors that do not collide with those of the browser."""
     ends = os.pipe()
     moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD) for end in ends]
     for end in ends:

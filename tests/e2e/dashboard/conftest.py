@@ -1,4 +1,4 @@
-"""A browser for all tests of the dashboard, and clusters for it to look at."""
+"""A browser for all tests of the dashboard, and clusters that it displays."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(one_browser: Browser) -> Iterator[Browser]:
-    """The browser, without any page; those that are opened are closed with the test."""
+    """The browser without pages; pages are closed after each test."""
     yield one_browser
     one_browser.close_pages()
 
 
 @pytest.fixture(scope="module")
 def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
-    """Makes clusters without servers, each on a file of its own; all end with the module."""
+    """Creates clusters without servers, each with a separate database; all end with the module."""
     keys = tmp_path_factory.mktemp("keys") / "pki"
     ensure_pki(keys, Runtime.system(), PkiOptions(bind="127.0.0.1"))
     with ExitStack() as stack:
@@ -72,7 +72,7 @@ def wait_live(page: Page) -> None:
 
 
 def row_of(page: Page, resource: str) -> dict[str, str]:
-    """A row of the matrix: what each cell says, by the name of its column."""
+    """A row of the matrix: the text of each cell, by column name."""
     script = f"""(() => {{
       const row = document.querySelector('#matrix tr[data-resource="{resource}"]');
       const names = [...document.querySelectorAll('#matrix thead th')]
@@ -85,6 +85,6 @@ def row_of(page: Page, resource: str) -> dict[str, str]:
 
 
 def assert_clean(page: Page, server_url: str) -> None:
-    """No script has failed, nothing was forbidden, and no other host was asked."""
+    """No script failed, the policy blocked nothing, and no other host was contacted."""
     assert page.problems == []
     assert [url for url in page.urls if not url.startswith((server_url, "about:"))] == []

@@ -1,4 +1,4 @@
-"""The modules of the page one by one, in the browser that runs them."""
+"""The modules of the page one by one, in the browser."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from restow.apimachinery.version_hash import storage_version_hash
 from tests.e2e.dashboard.browser import Browser, Page
 from tests.e2e.dashboard.conftest import NewCluster
 
-# A server that answers what a test tells it to: one list of lines for each connection.
+# A server with responses set by a test: one list of lines for each connection.
 FEED: Final = """
   const { Channel, Feed } = await import("/dashboard/static/js/feed.js");
-  const asked = [];
+  const requested = [];
   const answers = ANSWERS;
   const real = window.fetch;
   window.fetch = async (url) => {
-    asked.push(new URL(url, location).searchParams.getAll("watch"));
+    requested.push(new URL(url, location).searchParams.getAll("watch"));
     const lines = answers.shift();
     if (lines === undefined) return new Promise(() => undefined);
     if (typeof lines === "number") return new Response("", { status: lines });
     return new Response(lines.map((each) => `${each[0]} ${JSON.stringify(each[1])}\\n`).join(""));
   };
-  const told = [];
+  const events = [];
   const channels = [new Channel("one", "/apis/one"), new Channel("two", "/apis/two")];
   const ended = new Promise((resolve) => {
     const feed = new Feed(channels, {
-      changed: (channel, type, object) => told.push([channel.name, type, object.metadata.uid]),
-      synced: (channel) => told.push([channel.name, "SYNCED", ""]),
+      changed: (channel, type, object) => events.push([channel.name, type, object.metadata.uid]),
+      synced: (channel) => events.push([channel.name, "SYNCED", ""]),
       state: (name) => { if (!answers.length && name !== "reconnecting") setTimeout(resolve, 50); },
-      denied: () => { told.push(["", "DENIED", ""]); resolve(); },
+      denied: () => { events.push(["", "DENIED", ""]); resolve(); },
     });
-    feed.pause = async () => told.push(["", "PAUSED", ""]);
+    feed.pause = async () => events.push(["", "PAUSED", ""]);
     feed.run();
   });
   await ended;
   window.fetch = real;
-  return { told, asked };
+  return { events, requested };
 """
 
 
 @pytest.fixture(scope="module")
 def page(one_browser: Browser, new_cluster: NewCluster) -> Iterator[Page]:
-    """The page of a server, not signed in: its modules can be loaded all the same."""
+    """The page of a server, not signed in: its modules can be loaded nevertheless."""
     server = new_cluster().start("x")[0]
     made = one_browser.page()
     made.goto(f"{server.url}/dashboard")
@@ -60,9 +60,9 @@ def run(page: Page, body: str) -> Any:
 
 
 def feed(page: Page, *answers: Any) -> tuple[list[str], list[list[str]]]:
-    """What a feed tells of these connections, and which watches it asked for in each."""
+    """The events of a feed over these connections, and the watches requested in each."""
     found = run(page, FEED.replace("ANSWERS", json.dumps(answers)))
-    return [" ".join(each).strip() for each in found["told"]], found["asked"]
+    return [" ".join(each).strip() for each in found["events"]], found["requested"]
 
 
 def added(uid: str, version: int, kind: str = "ADDED") -> dict[str, Any]:
@@ -81,17 +81,17 @@ def error(code: int) -> dict[str, Any]:
 
 
 END: Final = {"type": "END"}
-BEGUN: Final = [
+INITIAL: Final = [
     [0, added("a", 5)],
     [0, added("b", 3)],
     [0, bookmark(9)],
     [1, bookmark(9)],
 ]
-BEGUN_TOLD: Final = ["one PRESENT a", "one PRESENT b", "one SYNCED", "two SYNCED"]
+INITIAL_EVENTS: Final = ["one PRESENT a", "one PRESENT b", "one SYNCED", "two SYNCED"]
 
 
 def test_hashes_are_those_of_the_servers(page: Page) -> None:
-    """The page computes the same hash of a version as servers write."""
+    """The page computes the same hash of a version as servers."""
     for kind in (
         GroupVersionKind("example.com", "v1", "Widget"),
         GroupVersionKind("", "v1", "Pod"),
@@ -104,68 +104,70 @@ def test_hashes_are_those_of_the_servers(page: Page) -> None:
         assert run(page, script) == storage_version_hash(kind)
 
 
-def test_a_feed_goes_on_where_it_ended(page: Page) -> None:
-    """After a break a watch asks for what came behind the last version, and begins nothing anew."""
-    told, asked = feed(page, [*BEGUN, [0, added("c", 12)], [1, bookmark(14, is_end=False)]], [])
-    assert told == [*BEGUN_TOLD, "one PRESENT c", "PAUSED", "PAUSED"]
-    assert all("sendInitialEvents=true" in each for each in asked[0])
-    assert ["resourceVersion=12" in asked[1][0], "resourceVersion=14" in asked[1][1]] == [
+def test_a_feed_resumes(page: Page) -> None:
+    """After a disconnect a watch resumes at the last version, and does not list again."""
+    events, requested = feed(
+        page, [*INITIAL, [0, added("c", 12)], [1, bookmark(14, is_end=False)]], []
+    )
+    assert events == [*INITIAL_EVENTS, "one PRESENT c", "PAUSED", "PAUSED"]
+    assert all("sendInitialEvents=true" in each for each in requested[0])
+    assert ["resourceVersion=12" in requested[1][0], "resourceVersion=14" in requested[1][1]] == [
         True,
         True,
     ]
-    assert all("sendInitialEvents" not in each for each in asked[1])
+    assert all("sendInitialEvents" not in each for each in requested[1])
 
 
-def test_a_break_before_all_has_come_begins_anew(page: Page) -> None:
-    """The versions of a half-read beginning are no place to go on from."""
-    told, asked = feed(page, BEGUN[:2], BEGUN)
-    assert told == ["one PRESENT a", "one PRESENT b", "PAUSED", *BEGUN_TOLD, "PAUSED"]
-    assert all("sendInitialEvents=true" in each for each in asked[1])
+def test_a_disconnect_during_initial_objects_lists_again(page: Page) -> None:
+    """The versions of incomplete initial objects cannot be resumed from."""
+    events, requested = feed(page, INITIAL[:2], INITIAL)
+    assert events == ["one PRESENT a", "one PRESENT b", "PAUSED", *INITIAL_EVENTS, "PAUSED"]
+    assert all("sendInitialEvents=true" in each for each in requested[1])
 
 
-def test_a_version_that_is_too_old_begins_anew(page: Page) -> None:
-    """On a 410 everything is read again, at once, and what went away unseen is told as deleted."""
+def test_an_expired_version_lists_again(page: Page) -> None:
+    """On a 410 everything is listed again, at once, and missing objects are reported as deleted."""
     again = [[0, added("b", 21)], [0, bookmark(30)]]
-    told, asked = feed(page, BEGUN, [[0, error(410)], [0, END]], again)
-    assert told == [
-        *BEGUN_TOLD,
+    events, requested = feed(page, INITIAL, [[0, error(410)], [0, END]], again)
+    assert events == [
+        *INITIAL_EVENTS,
         "PAUSED",
         "one PRESENT b",
         "one DELETED a",
         "one SYNCED",
         "PAUSED",
     ]
-    assert ["sendInitialEvents" in each for each in asked[2]] == [True, False]
+    assert ["sendInitialEvents" in each for each in requested[2]] == [True, False]
 
 
-def test_a_watch_that_times_out_is_opened_at_once(page: Page) -> None:
-    """The end of a watch is no failure, so that nobody waits after it."""
-    told, asked = feed(page, [*BEGUN, [1, END]], [])
-    assert told == [*BEGUN_TOLD, "PAUSED"]
-    assert "resourceVersion=9" in asked[1][0]
+def test_a_watch_that_times_out_is_reopened_at_once(page: Page) -> None:
+    """The end of a watch is not a failure, so there is no delay after it."""
+    events, requested = feed(page, [*INITIAL, [1, END]], [])
+    assert events == [*INITIAL_EVENTS, "PAUSED"]
+    assert "resourceVersion=9" in requested[1][0]
 
 
-def test_what_a_cluster_does_not_have_is_left_out(page: Page) -> None:
-    """A resource that is not served is asked for no more, and the rest is shown."""
-    told, asked = feed(page, [[1, error(404)], [1, END], *BEGUN[:3]], [])
-    assert told == ["two SYNCED", *BEGUN_TOLD[:3], "PAUSED", "PAUSED"]
-    assert len(asked[1]) == 1
+def test_resources_that_are_not_served_are_left_out(page: Page) -> None:
+    """A resource that is not served is not requested again, and the others are shown."""
+    events, requested = feed(page, [[1, error(404)], [1, END], *INITIAL[:3]], [])
+    assert events == ["two SYNCED", *INITIAL_EVENTS[:3], "PAUSED", "PAUSED"]
+    assert len(requested[1]) == 1
 
 
 @pytest.mark.parametrize("refusal", [401, 403])
-def test_who_may_not_is_told_so(page: Page, refusal: int) -> None:
-    """A refusal of one watch or of all ends the feed instead of asking for ever."""
+def test_unauthorized_users_are_notified(page: Page, refusal: int) -> None:
+    """A 401 or 403 of one watch or of all ends the feed instead of retrying for ever."""
     assert feed(page, [[0, error(refusal)]])[0] == ["DENIED"]
     assert feed(page, refusal)[0] == ["DENIED"]
 
 
-def test_a_server_in_trouble_is_asked_again(page: Page) -> None:
-    """Any other answer is waited out."""
-    assert feed(page, 503, 500, BEGUN)[0] == ["PAUSED", "PAUSED", *BEGUN_TOLD, "PAUSED"]
+def test_other_errors_are_retried(page: Page) -> None:
+    """After any other response the feed waits, then retries."""
+    assert feed(page, 503, 500, INITIAL)[0] == ["PAUSED", "PAUSED", *INITIAL_EVENTS, "PAUSED"]
 
 
-def test_strange_objects_are_read_without_an_error(page: Page) -> None:
-    """Nothing in an object is believed to have the right type."""
+def test_malformed_objects_are_tolerated(page: Page) -> None:
+    """No field of an object is assumed to have the right type."""
     script = """
       const { readMigration, Model, assess } = await import("/dashboard/static/js/model.js");
       const strange = [null, 7, "text", true, [], {}, [null], { conditions: 7 }];
@@ -190,8 +192,8 @@ def test_strange_objects_are_read_without_an_error(page: Page) -> None:
     assert run(page, script) == "fine"
 
 
-def test_what_happens_to_many_at_once_is_told_once(page: Page) -> None:
-    """Alike and at the same moment is one line; something else in between is not lost."""
+def test_equal_changes_are_merged(page: Page) -> None:
+    """Equal changes at the same time are one entry; a different one in between is not lost."""
     script = """
       const { Timeline } = await import("/dashboard/static/js/timeline.js");
       const timeline = new Timeline();
@@ -208,11 +210,12 @@ def test_what_happens_to_many_at_once_is_told_once(page: Page) -> None:
     ]
 
 
-def test_agreement_is_told_in_the_order_of_its_epochs(page: Page) -> None:
-    """An Event tells only its second, which lies before what was seen in the same second."""
+def test_agreement_is_ordered_by_epoch(page: Page) -> None:
+    """The time of an Event is truncated to a second, which may be before a live change of that
+    second."""
     script = """
       const { Timeline } = await import("/dashboard/static/js/timeline.js");
-      const told = (...seen) => {
+      const events = (...seen) => {
         const timeline = new Timeline();
         for (const [epoch, version, at] of seen) {
           timeline.agreed("core.pods", epoch, version, ["v1", "v2"], at);
@@ -220,9 +223,9 @@ def test_agreement_is_told_in_the_order_of_its_epochs(page: Page) -> None:
         return timeline.recent(10).map((entry) => entry.how);
       };
       return [
-        told(["2", "", 5300], ["3", "v2", 5000]),
-        told(["3", "v2", 5000], ["2", "", 5300]),
-        told(["2", "", 5300], ["4", "v3", 5000], ["3", "v2", 6000]),
+        events(["2", "", 5300], ["3", "v2", 5000]),
+        events(["3", "v2", 5000], ["2", "", 5300]),
+        events(["2", "", 5300], ["4", "v3", 5000], ["3", "v2", 6000]),
       ];
     """
     assert run(page, script) == [
@@ -232,8 +235,8 @@ def test_agreement_is_told_in_the_order_of_its_epochs(page: Page) -> None:
     ]
 
 
-def test_durations_read_well(page: Page) -> None:
-    """A duration has its two largest units, and none that is nothing."""
+def test_durations(page: Page) -> None:
+    """A duration has its two largest units, without those that are zero."""
     script = """
       const { duration } = await import("/dashboard/static/js/format.js");
       return [0, 59.4, 60, 200, 3600, 7500, 90000].map(duration);
@@ -242,7 +245,7 @@ def test_durations_read_well(page: Page) -> None:
     assert run(page, script) == found
 
 
-# Two servers; what each says of the keys of secrets, and what the state says.
+# Two servers; the keys of secrets that each reports, and those in the StorageState.
 KEYS_OF: Final = """
   const { Model, assess } = await import("/dashboard/static/js/model.js");
   const own = "coordination.restow.dev/";
@@ -316,8 +319,8 @@ DRAWN: Final = """
 
 
 def test_keys_are_assessed_like_versions(page: Page) -> None:
-    """Different ones are a disagreement, older ones are left to migrate, one that is waited for
-    is neither; nothing is said of what nobody encrypts."""
+    """Different keys are a disagreement, older keys are to be migrated, a pending key is neither;
+    nothing is shown if nothing is encrypted."""
     script = """
       const found = (said) => {
         const model = modelOf(said);
@@ -335,9 +338,9 @@ def test_keys_are_assessed_like_versions(page: Page) -> None:
     ]
 
 
-def test_keys_are_drawn(page: Page) -> None:
-    """A column where somebody encrypts: what is written with, what may be left, what waits, who
-    blocks it; and the sentence on top says it."""
+def test_keys_are_rendered(page: Page) -> None:
+    """A column if anything is encrypted: the current key, older keys of stored objects, the pending
+    key with the server that blocks it; and the same in the sentence at the top."""
     found = run(page, KEYS_OF + DRAWN + "return [plain, calm, left, split, pending].map(drawn);")
     plain, calm, left, split, pending = found
     assert "Key" not in plain["columns"]

@@ -1,4 +1,4 @@
-"""The page for a person: coming in and going out, colours, widths, keyboard, many resources."""
+"""The page for users: sign-in and sign-out, colours, widths, keyboard, many resources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER_KINDS: Final = 300
 STOPS_MAX: Final = 40
 CONTRAST_MIN: Final = 4.5
 
-# For every text that is seen: the contrast of its colour with what is behind it.
+# For every visible text: the contrast with its background.
 LOW_CONTRASTS: Final = """(() => {
   const channels = (text) => text.match(/[\\d.]+/g).map(Number);
   const luminance = ([r, g, b]) => {
@@ -56,13 +56,13 @@ LOW_CONTRASTS: Final = """(() => {
 
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 
-# Opens a watch with some protocols, and notes all that it is told.
+# Opens a watch with some WebSocket subprotocols, and records its messages.
 WATCH: Final = """((protocols) => {
-  window.told = [];
+  window.messages = [];
   window.ended = null;
   const target = `wss://${location.host}PATH?watch=1&timeoutSeconds=600`;
   window.watch = new WebSocket(target, protocols);
-  watch.onmessage = (message) => told.push(JSON.parse(message.data));
+  watch.onmessage = (message) => messages.push(JSON.parse(message.data));
   watch.onclose = (close) => { window.ended = [close.code, close.wasClean]; };
 })""".replace("PATH", CONFIG_MAPS)
 
@@ -77,14 +77,14 @@ def server(new_cluster: NewCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def page(browser: Browser, server: ServerProcess) -> Page:
-    """A page of someone who is in."""
+    """A page of a signed-in user."""
     made = browser.page()
     open_page(made, server)
     return made
 
 
 def focused(page: Page) -> str:
-    """What has the focus, by the words with which a person would name it."""
+    """The focused element, by its ID or text."""
     script = (
         "(document.activeElement.id || document.activeElement.textContent"
         " || document.activeElement.tagName).trim()"
@@ -92,16 +92,16 @@ def focused(page: Page) -> str:
     return str(page.evaluate(script))
 
 
-def test_coming_in_by_token_and_going_out(browser: Browser, server: ServerProcess) -> None:
-    """With the keyboard alone: a wrong token is refused with words, the right one lets in, the
-    session outlives the page, no script can read it, and signing out ends it."""
+def test_sign_in_by_token_and_sign_out(browser: Browser, server: ServerProcess) -> None:
+    """With the keyboard alone: an invalid token gets an error message, a valid one signs in, the
+    session survives a reload, no script can read it, and signing out ends it."""
     page = browser.page()
     page.goto(f"{server.url}/dashboard")
-    page.wait("!document.getElementById('login').hidden", "one is asked to sign in")
+    page.wait("!document.getElementById('login').hidden", "the sign-in form is shown")
     assert focused(page) == "token"
     page.type("wrong")
     page.press("Enter", code=ENTER)
-    page.wait("document.getElementById('login-error').textContent", "a wrong token is refused")
+    page.wait("document.getElementById('login-error').textContent", "an invalid token is rejected")
     assert page.text("#login-error") == "This token is not valid for this cluster."
     assert page.problems == []
     assert len(page.failed_loads) == 1, "the refusal, which browsers log by themselves"
@@ -117,15 +117,15 @@ def test_coming_in_by_token_and_going_out(browser: Browser, server: ServerProces
     page.goto(f"{server.url}/dashboard/")
     wait_live(page)
     page.click("#leave")
-    page.wait("!document.getElementById('login').hidden", "one is out")
+    page.wait("!document.getElementById('login').hidden", "the user is signed out")
     page.goto(f"{server.url}/dashboard")
-    page.wait("!document.getElementById('login').hidden", "one is still out")
+    page.wait("!document.getElementById('login').hidden", "the user is still signed out")
     assert_clean(page, server.url)
 
 
-def test_a_link_is_good_once_and_does_not_stay(browser: Browser, server: ServerProcess) -> None:
-    """A link lets in without a token and is gone from the address; opened again by someone else it
-    says that it is used up."""
+def test_a_link_can_be_used_once(browser: Browser, server: ServerProcess) -> None:
+    """A link signs in without a token and is removed from the address; opened again in another
+    browser it shows that it was used."""
     link = link_to(server)
     page = browser.page()
     page.goto(link)
@@ -134,13 +134,13 @@ def test_a_link_is_good_once_and_does_not_stay(browser: Browser, server: ServerP
     assert all(link.partition("#")[2] not in url for url in page.urls if "#" not in url)
     other = browser.page()
     other.goto(link)
-    other.wait("document.getElementById('login-error').textContent", "it is refused")
+    other.wait("document.getElementById('login-error').textContent", "the link is rejected")
     assert "used already" in other.text("#login-error")
     assert_clean(page, server.url)
 
 
-def test_colours_follow_the_system_and_the_person(page: Page) -> None:
-    """Dark where the system is dark, and as chosen after that; every text can be read in both."""
+def test_colours_follow_the_system_and_the_user(page: Page) -> None:
+    """The system's color scheme, until the user selects another; every text is readable in both."""
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
     assert page.evaluate(LOW_CONTRASTS) == []
@@ -163,18 +163,19 @@ def test_colours_follow_the_system_and_the_person(page: Page) -> None:
 
 
 def test_nothing_is_wider_than_the_screen(page: Page) -> None:
-    """On a phone, a tablet and a desk the page never scrolls sideways, and the matrix is there."""
+    """On a phone, a tablet and a desktop the page never scrolls sideways, and the matrix is
+    visible."""
     for width in (360, 768, 1440):
         page.resize(width, 740)
-        page.wait(f"innerWidth === {width}", "it is so wide")
+        page.wait(f"innerWidth === {width}", "the window has this width")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("document.querySelector('#matrix tbody tr').checkVisibility()")
         assert page.evaluate(LOW_CONTRASTS) == []
 
 
-def test_all_can_be_reached_by_keyboard(page: Page, server: ServerProcess) -> None:
-    """Tab comes to every control in the order of the page, each shows that it has the focus, and a
-    slash goes to the filter."""
+def test_keyboard_navigation(page: Page, server: ServerProcess) -> None:
+    """Tab reaches every control in page order, each shows the focus, and a slash focuses the
+    filter."""
     found: list[str] = []
     for _ in range(STOPS_MAX):
         page.press("Tab", code=TAB)
@@ -191,9 +192,9 @@ def test_all_can_be_reached_by_keyboard(page: Page, server: ServerProcess) -> No
     assert_clean(page, server.url)
 
 
-def test_what_a_screen_reader_needs_is_there(page: Page) -> None:
-    """Landmarks, one main heading, names of columns and rows, names of controls and pictures, and
-    places whose changes are read out."""
+def test_screen_reader_support(page: Page) -> None:
+    """Landmarks, one main heading, names of columns and rows, labels of controls and images, and
+    live regions."""
     assert page.evaluate("[...document.querySelectorAll('header, main')].length") == 2
     assert page.evaluate("document.querySelectorAll('h1').length") == 1
     assert page.evaluate(
@@ -219,7 +220,7 @@ def test_what_a_screen_reader_needs_is_there(page: Page) -> None:
 def test_hundreds_of_resources_can_be_filtered_and_sorted(
     page: Page, server: ServerProcess
 ) -> None:
-    """All are there; a filter leaves those that match, and an order changes no more than that."""
+    """All are listed; a filter shows those that match, and sorting changes the order only."""
     total = page.evaluate("document.querySelectorAll('#matrix tbody tr').length")
     assert total > OTHER_KINDS
     assert page.text("#shown") == f"{total} resources"
@@ -247,19 +248,19 @@ def test_hundreds_of_resources_can_be_filtered_and_sorted(
 
 
 def test_a_page_watches_over_a_websocket(page: Page, server: ServerProcess) -> None:
-    """A page shows its token as a protocol, sees changes as they come, and closes cleanly; with a
-    wrong token, or with a person's cookie alone, it gets nothing."""
+    """A page sends its token as a subprotocol, gets changes live, and closes cleanly; with an
+    invalid token, or with a session cookie alone, it gets nothing."""
     encoded = [base64.urlsafe_b64encode(text.encode()).decode() for text in (server.token, "no")]
     good, wrong = (f"base64url.bearer.authorization.k8s.io.{each.rstrip('=')}" for each in encoded)
     page.evaluate(f"{WATCH}({json.dumps([good, 'watch.example'])})")
     page.wait("watch.protocol === 'watch.example'", "the watch is open")
     seen = {"metadata": {"name": "seen"}, "data": {"k": "v"}}
     assert server.request("POST", CONFIG_MAPS, seen)[0] == 201
-    page.wait("told.some((each) => each.object.data?.k === 'v')", "the page sees it")
+    page.wait("messages.some((each) => each.object.data?.k === 'v')", "the page sees it")
     page.evaluate("watch.close(3000, 'enough')")
     page.wait("ended", "the watch is closed")
     assert page.evaluate("ended") == [3000, True]
     for protocols in ([wrong, "watch.example"], ["watch.example"]):
         page.evaluate(f"{WATCH}({json.dumps(protocols)})")
         page.wait("ended", "the watch is refused")
-        assert page.evaluate("[told.length, ended]") == [0, [1006, False]]
+        assert page.evaluate("[messages.length, ended]") == [0, [1006, False]]

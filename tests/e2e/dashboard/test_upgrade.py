@@ -1,4 +1,4 @@
-"""A rolling upgrade of real servers while the page is open: it must tell it right."""
+"""A rolling upgrade of real servers while the page is open: the page must show it correctly."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def wait_verdict(page: Page, text: str) -> str:
 
 
 def story(page: Page) -> list[str]:
-    """What the timeline tells, oldest first."""
+    """The entries of the timeline, oldest first."""
     return page.texts("#events li span:last-child")[::-1]
 
 
-def test_a_rolling_upgrade_is_told_as_it_happens(browser: Browser, new_cluster: NewCluster) -> None:
-    """Columns come and go with servers, disagreement and agreement are shown when they are so,
-    and what may be stored follows; also when the page's own server is the one that is replaced."""
+def test_a_rolling_upgrade_is_shown_live(browser: Browser, new_cluster: NewCluster) -> None:
+    """Columns follow the servers, disagreement and agreement are shown as they occur, and so are
+    persisted versions; also when the server of the page itself is replaced."""
     cluster = new_cluster()
     first, second = cluster.start("x+1", "x+1")
     page = browser.page()
@@ -117,7 +117,7 @@ def test_a_rolling_upgrade_is_told_as_it_happens(browser: Browser, new_cluster: 
 
 
 def see_a_migration(page: Page, cluster: Cluster, server: ServerProcess) -> None:
-    """Progress, failures and the end of a migration, and what is stored after it."""
+    """Progress, failures and the end of a migration, and persisted versions after it."""
     body = {
         "metadata": {"name": "widgets-1"},
         "spec": {"resource": {"group": "example.com", "version": "v2", "resource": "widgets"}},
@@ -197,6 +197,9 @@ def ended(request: Any) -> dict[str, Any]:
         ],
         "progress": {"pass": 2, "scanned": 1000, "rewritten": 898, "failed": 0, "remaining": 0},
     }
+
+
+"""Write the status to storage, since the APIs prune different fields."""
 
 
 def write_status(cluster: Cluster, request: Any, status: dict[str, Any]) -> None:
