@@ -381,7 +381,7 @@ async def test_what_would_run_is_told_that_nothing_does(api: ApiClient) -> None:
     for path in (f"{POD}/log", f"{POD}/exec", f"{POD}/attach", f"{POD}/portforward"):
         reply = await api.get(path)
         assert (reply.status, reply.reason) == (503, "ServiceUnavailable")
-        assert reply.message.endswith("runs nothing behind them")
+        assert reply.message.endswith("only stores objects; there are no kubelets")
 
 
 async def test_nothing_is_passed_on(api: ApiClient) -> None:

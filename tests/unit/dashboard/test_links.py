@@ -43,7 +43,7 @@ async def test_a_refusal_is_the_server_s_error() -> None:
 
 async def test_an_answer_that_is_no_link_is_a_failure() -> None:
     """What some other server answers is not taken for a link."""
-    with pytest.raises(ConnectionFailed, match="no link"):
+    with pytest.raises(ConnectionFailed, match="not a link"):
         await login_link(transport_of(201, b"<html>"), SimulatedClock())
 
 
