@@ -1,6 +1,6 @@
 """Attacks on the objects with which servers coordinate storage versions: S1 to S10 in the map.
 
-Those that need several servers or a simulated one are tested elsewhere; the map says where.
+Attacks that need several servers or a simulated one are tested elsewhere; the map says where.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ def _check_type(context: Context, config: Object) -> None:
 
 
 def _wrong_type(config: Object) -> status.StatusError:
-    said, kind = config.get("apiVersion"), config.get("kind")
-    group, _, version = (said if type(said) is str else "").rpartition("/")
+    api_version, kind = config.get("apiVersion"), config.get("kind")
+    group, _, version = (api_version if type(api_version) is str else "").rpartition("/")
     shown = f"{group[:SHOWN_MAX]}/{version[:SHOWN_MAX]}"
     name = kind[:SHOWN_MAX] if type(kind) is str else ""
     return status.bad_request(f"invalid object type: {shown}, Kind={name}")
@@ -189,11 +189,11 @@ def _of_scale(context: Context, scale: Object) -> Object:
         text = f"failed to create typed patch object (autoscaling/v1, Kind=Scale): {error}"
         raise status.bad_request(text) from error
     metadata = scale.get("metadata") or {}
-    said = ("name", "namespace", "uid", "resourceVersion", "managedFields")
+    kept_fields = ("name", "namespace", "uid", "resourceVersion", "managedFields")
     config: dict[str, Any] = {
         "apiVersion": resource.api_version(version),
         "kind": resource.kind.kind,
-        "metadata": {name: metadata[name] for name in said if name in metadata},
+        "metadata": {name: metadata[name] for name in kept_fields if name in metadata},
     }
     if (scale.get("spec") or {}).get("replicas") is None:
         return config

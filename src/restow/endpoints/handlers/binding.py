@@ -88,15 +88,19 @@ def _check_target(obj: Object, name: str) -> None:
 
 
 def _binding_change(binding: Object, *, now: str) -> Callable[[Object], Object]:
-    said = binding["metadata"]
+    binding_metadata = binding["metadata"]
 
     def change(pod: Object) -> Object:
         metadata, spec = pod["metadata"], pod.get("spec") or {}
         name, why = metadata["name"], ""
         for field, what in _MEANT.items():
-            if said.get(field) and said[field] != metadata.get(field):
+            if binding_metadata.get(field) and binding_metadata[field] != metadata.get(field):
                 raise status.precondition_failed(
-                    _PODS, name, what=what, wanted=said[field], found=metadata.get(field) or ""
+                    _PODS,
+                    name,
+                    what=what,
+                    wanted=binding_metadata[field],
+                    found=metadata.get(field) or "",
                 )
         fresh = dict(metadata)
         if metadata.get("deletionTimestamp"):
@@ -108,8 +112,8 @@ def _binding_change(binding: Object, *, now: str) -> Callable[[Object], Object]:
         if why:
             raise status.conflict(_RESOURCE, name, why=why)
         for field in ("annotations", "labels"):
-            if said.get(field):
-                fresh[field] = {**(metadata.get(field) or {}), **said[field]}
+            if binding_metadata.get(field):
+                fresh[field] = {**(metadata.get(field) or {}), **binding_metadata[field]}
         state = {k: v for k, v in (pod.get("status") or {}).items() if k != "nominatedNodeName"}
         scheduled = {"type": "PodScheduled", "status": "True"}
         return {

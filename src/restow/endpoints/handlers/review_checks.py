@@ -104,7 +104,7 @@ def _requirement_problems(place: str, requirement: Object, *, is_label: bool) ->
 def selector_errors(wanted: dict[str, Any]) -> str:
     """The unparseable parts of the selectors, in the wording of a review status. Selectors narrow a
     review, and RBAC roles ignore them."""
-    said: list[str] = []
+    problems: list[str] = []
     for name, parse in (
         ("fieldSelector", selectors.parse_field_selector),
         ("labelSelector", selectors.parse_label_selector),
@@ -119,8 +119,8 @@ def selector_errors(wanted: dict[str, Any]) -> str:
             is_lost = True
         if is_lost:
             partly = "partially " if understood else ""
-            said.append(f"{_SPEC}.{name} {partly}ignored due to parse error")
-    return "; ".join(said)
+            problems.append(f"{_SPEC}.{name} {partly}ignored due to parse error")
+    return "; ".join(problems)
 
 
 def _is_understood(requirement: Object, *, is_field: bool) -> bool:

@@ -67,21 +67,27 @@ class ReportHandler:
 
     async def __call__(self, _server: Server, context: Context) -> HttpResponse:
         _check_no_dry_run(context)
-        said = read_report(context)
+        sent_report = read_report(context)
         entry = StorageVersionEntry(
-            server_id=ServerId(said.server_id),
-            encoding_version=said.encoding_version,
-            decodable_versions=tuple(said.decodable_versions),
-            served_versions=tuple(said.served_versions),
-            key_id=said.encryption_key,
-            readable_keys=tuple(said.readable_encryption_keys),
-            preferred_key=said.preferred_encryption_key,
-            store=said.store,
-            sequence=said.sequence,
+            server_id=ServerId(sent_report.server_id),
+            encoding_version=sent_report.encoding_version,
+            decodable_versions=tuple(sent_report.decodable_versions),
+            served_versions=tuple(sent_report.served_versions),
+            key_id=sent_report.encryption_key,
+            readable_keys=tuple(sent_report.readable_encryption_keys),
+            preferred_key=sent_report.preferred_encryption_key,
+            store=sent_report.store,
+            sequence=sent_report.sequence,
         )
-        await _settled(context, self._reports.report(context.info.name, said.object_kind, entry))
-        said.kind, said.api_version, said.metadata = KIND, API_VERSION, {"name": context.info.name}
-        return respond_object(context, 201, msgspec.to_builtins(said))
+        await _settled(
+            context, self._reports.report(context.info.name, sent_report.object_kind, entry)
+        )
+        sent_report.kind, sent_report.api_version, sent_report.metadata = (
+            KIND,
+            API_VERSION,
+            {"name": context.info.name},
+        )
+        return respond_object(context, 201, msgspec.to_builtins(sent_report))
 
 
 class WithdrawHandler:
@@ -119,30 +125,32 @@ def read_report(context: Context) -> StorageVersionReport:
     content_type = context.request.headers.get("content-type") or ""
     body = body_codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
     try:
-        said = msgspec.convert(body, StorageVersionReport)
+        sent_report = msgspec.convert(body, StorageVersionReport)
     except msgspec.ValidationError as error:
         raise _invalid(context, [StatusCause("FieldValueInvalid", str(error), "")]) from error
-    causes = _causes(context.info.name, said)
+    causes = _causes(context.info.name, sent_report)
     if causes:
         raise _invalid(context, causes)
-    return said
+    return sent_report
 
 
-def _causes(name: str, said: StorageVersionReport) -> list[StatusCause]:
+def _causes(name: str, sent_report: StorageVersionReport) -> list[StatusCause]:
     causes = _name_causes(name)
-    if said.kind not in ("", KIND):
-        causes.append(field_errors.not_supported("kind", said.kind, [KIND]))
-    if said.api_version not in ("", API_VERSION):
-        causes.append(field_errors.not_supported("apiVersion", said.api_version, [API_VERSION]))
-    if said.metadata.get("name", name) != name:
+    if sent_report.kind not in ("", KIND):
+        causes.append(field_errors.not_supported("kind", sent_report.kind, [KIND]))
+    if sent_report.api_version not in ("", API_VERSION):
+        causes.append(
+            field_errors.not_supported("apiVersion", sent_report.api_version, [API_VERSION])
+        )
+    if sent_report.metadata.get("name", name) != name:
         why = f"must match the name in the path: {name}"
-        causes.append(field_errors.invalid("metadata.name", said.metadata["name"], why))
-    _check_form(causes, "serverID", said.server_id, _SERVER_ID)
-    _check_form(causes, "store", said.store, _STORE_ID)
-    _check_form(causes, "objectKind", said.object_kind, _OBJECT_KIND)
-    _check_sequence(causes, said.sequence)
-    _check_versions(causes, resource_of_name(name).group, said)
-    _check_keys(causes, said)
+        causes.append(field_errors.invalid("metadata.name", sent_report.metadata["name"], why))
+    _check_form(causes, "serverID", sent_report.server_id, _SERVER_ID)
+    _check_form(causes, "store", sent_report.store, _STORE_ID)
+    _check_form(causes, "objectKind", sent_report.object_kind, _OBJECT_KIND)
+    _check_sequence(causes, sent_report.sequence)
+    _check_versions(causes, resource_of_name(name).group, sent_report)
+    _check_keys(causes, sent_report)
     return causes
 
 
@@ -158,27 +166,34 @@ def _name_causes(name: str) -> list[StatusCause]:
     ]
 
 
-def _check_versions(causes: list[StatusCause], group: str, said: StorageVersionReport) -> None:
-    lists = {"decodableVersions": said.decodable_versions, "servedVersions": said.served_versions}
+def _check_versions(
+    causes: list[StatusCause], group: str, sent_report: StorageVersionReport
+) -> None:
+    lists = {
+        "decodableVersions": sent_report.decodable_versions,
+        "servedVersions": sent_report.served_versions,
+    }
     for field, versions in lists.items():
         if len(versions) > VERSIONS_MAX:
             causes.append(field_errors.too_many(field, count=len(versions), count_max=VERSIONS_MAX))
             return
         _check_once(causes, field, versions)
-    places = [("encodingVersion", said.encoding_version)]
+    places = [("encodingVersion", sent_report.encoding_version)]
     places += [(f"{f}[{n}]", text) for f, found in lists.items() for n, text in enumerate(found)]
     for field, text in places:
         found_group, _, version = text.rpartition("/")
         if found_group != group or dns_1035_label_problem(version) is not None:
             why = f"must be a version of the group {group}"
             causes.append(field_errors.invalid(field, text, why))
-    if said.encoding_version not in said.decodable_versions:
-        why = f"decodableVersions must include encodingVersion {said.encoding_version}"
-        causes.append(field_errors.invalid("decodableVersions", said.decodable_versions, why))
+    if sent_report.encoding_version not in sent_report.decodable_versions:
+        why = f"decodableVersions must include encodingVersion {sent_report.encoding_version}"
+        causes.append(
+            field_errors.invalid("decodableVersions", sent_report.decodable_versions, why)
+        )
 
 
-def _check_keys(causes: list[StatusCause], said: StorageVersionReport) -> None:
-    readable = said.readable_encryption_keys
+def _check_keys(causes: list[StatusCause], sent_report: StorageVersionReport) -> None:
+    readable = sent_report.readable_encryption_keys
     if not 0 < len(readable) <= KEYS_MAX:
         count = len(readable)
         causes.append(
@@ -190,8 +205,8 @@ def _check_keys(causes: list[StatusCause], said: StorageVersionReport) -> None:
     _check_once(causes, "readableEncryptionKeys", readable)
     places = [(f"readableEncryptionKeys[{n}]", text) for n, text in enumerate(readable)]
     for field, found in (
-        ("encryptionKey", said.encryption_key),
-        ("preferredEncryptionKey", said.preferred_encryption_key),
+        ("encryptionKey", sent_report.encryption_key),
+        ("preferredEncryptionKey", sent_report.preferred_encryption_key),
     ):
         if found:
             places.append((field, found))

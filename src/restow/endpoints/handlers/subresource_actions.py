@@ -71,8 +71,8 @@ class SentKind:
         duplicates: tuple[str, ...] = ()
         if codec.media_type_name(content_type) == PROTOBUF:
             envelope = protobuf.read_envelope(context.request.body)
-            said = self._known(envelope.api_version)
-            check_type(self._resource, context, said, envelope.kind)
+            api_version = self._known(envelope.api_version)
+            check_type(self._resource, context, api_version, envelope.kind)
             obj = self._resource.shape.decode_protobuf(self._api_version, envelope.raw)
         else:
             decoded = body_codec.decode(context.request.body, content_type)

@@ -101,25 +101,25 @@ class TokenRequestHandler:
 
     def _completed(self, context: Context, obj: Object, account: Object) -> Object:
         """A request with all defaults filled in. Raises 400, 409 or 422."""
-        info, said = context.info, obj["metadata"]
-        if said.get("name") and said["name"] != info.name:
+        info, sent = context.info, obj["metadata"]
+        if sent.get("name") and sent["name"] != info.name:
             why = "must match the service account name if specified"
-            cause = field_errors.invalid("metadata.name", said["name"], why)
+            cause = field_errors.invalid("metadata.name", sent["name"], why)
             raise status.invalid(_GROUP_KIND, info.name, [cause])
-        place(self._resource.kind, said, info.namespace)
+        place(self._resource.kind, sent, info.namespace)
         uid = account["metadata"]["uid"]
-        if said.get("uid") and said["uid"] != uid:
+        if sent.get("uid") and sent["uid"] != uid:
             raise status.conflict(
                 GroupResource(GROUP, KIND),
                 info.name,
-                why=f"the UID in the token request ({said['uid']}) does not match the UID of the"
+                why=f"the UID in the token request ({sent['uid']}) does not match the UID of the"
                 f" service account ({uid})",
             )
         spec = obj.get("spec") or {}
         seconds = spec.get("expirationSeconds")
         seconds = SECONDS_DEFAULT if seconds is None else seconds
         _check_seconds(seconds)
-        metadata = {name: said[name] for name in _KEPT_METADATA if said.get(name)}
+        metadata = {name: sent[name] for name in _KEPT_METADATA if sent.get(name)}
         metadata |= {"name": info.name, "uid": uid}
         return {
             "kind": KIND,

@@ -80,10 +80,10 @@ def review_token(knows: TokenLookup, spec: dict[str, Any]) -> dict[str, Any]:
         return {"user": {}, "error": f"[{NOT_KNOWN}, {error}]"}
     if found is None:
         return {"user": {}, "error": NOT_KNOWN}
-    said: dict[str, Any] = {"authenticated": True, "user": _user_info(found.user)}
+    review_status: dict[str, Any] = {"authenticated": True, "user": _user_info(found.user)}
     if found.audiences:
-        said["audiences"] = list(found.audiences)
-    return said
+        review_status["audiences"] = list(found.audiences)
+    return review_status
 
 
 def _user_info(user: User) -> dict[str, Any]:

@@ -147,18 +147,18 @@ async def change_scale(
     def apply(current: Object) -> Object:
         shown = scale_of_object(resource, info.version, current, may_lack_replicas=True)
         scale = _checked_scale(context, change(shown))
-        said = {name: scale["metadata"].get(name) for name in ("resourceVersion", "uid")}
+        preconditions = {name: scale["metadata"].get(name) for name in ("resourceVersion", "uid")}
         found = current["metadata"].get("uid")
-        if said["uid"] and said["uid"] != found:
+        if preconditions["uid"] and preconditions["uid"] != found:
             # The resource version of a Scale is a precondition, also in a patch.
             named = GroupResource(resource.group, f"{resource.plural}/scale")
             raise status.precondition_failed(
-                named, info.name, what="UID", wanted=said["uid"], found=found
+                named, info.name, what="UID", wanted=preconditions["uid"], found=found
             )
         replicas = replicas_of(context, scale, is_patch=is_patch)
         fresh = with_replicas(resource, info.version, current, replicas)
         fresh["metadata"] = current["metadata"] | {
-            name: value for name, value in said.items() if value
+            name: value for name, value in preconditions.items() if value
         }
         return fresh
 

@@ -212,7 +212,7 @@ class WatchResponse:
         self.flush()
 
     def flush(self) -> None:
-        """Send pending changes, until the client is slower than they come."""
+        """Send pending changes until the client cannot take more."""
         writer = self._writer
         if writer is None or writer.closed:
             return
