@@ -1,7 +1,7 @@
-"""A client of the API: requests, watches, informers. It works with any Kubernetes server.
+"""A client of the API: requests, watches, informers. It works with any Kubernetes API server.
 
-Not here: anything that knows how objects are stored. The client sees the system only through the
-API, so storage, resources and coordination are out of reach.
+Not here: knowledge of the storage. The client uses only the API, so storage, resources and
+coordination must not be imported.
 """
 
 from restow.aio.leader_election import (

@@ -1,9 +1,9 @@
-"""Calls: a request with its deadline, its retries and its errors; and streams of lines.
+"""Calls with deadline, retries and errors, and streams of lines.
 
-Between the verbs (`client`) and the wire (`transport`). Every error that leaves here is a
-StatusError or a ClientError.
+Between the verbs (`client`) and the wire (`transport`). All errors raised here are StatusErrors or
+ClientErrors.
 
-Not here: what paths and bodies mean.
+Not here: the meaning of paths and bodies.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _ERROR_BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """How long, how large, how many."""
+    """Limits of duration, size and number."""
 
     request_seconds_max: float = 60.0
-    """For a request and its whole answer; for a stream, until it begins."""
+    """Timeout of a request and its whole response; for a stream, until the response begins."""
     answer_bytes_max: int = 256 * 1024 * 1024
     event_bytes_max: int = 16 * 1024 * 1024
     pages_max: int = 1_000_000
-    """Of one list."""
+    """Pages of one list."""
 
 
 class Caller:
-    """Sends requests, for all verbs alike."""
+    """Sends the requests of all verbs."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Caller:
         body: Any = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """The body of a success. A body that is no bytes is sent as JSON."""
+        """Return the body of a successful response. A body that is not bytes is sent as JSON."""
         request = self._request(method, target, accept=accept, body=body, content_type=content_type)
         attempts = 0
         while True:
@@ -90,7 +90,7 @@ class Caller:
         body: Any = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """The same, read as a JSON object."""
+        """The same, decoded as a JSON object."""
         answer = await self.call(
             method, target, accept=accept, body=body, content_type=content_type
         )
@@ -100,7 +100,7 @@ class Caller:
     async def stream(
         self, target: str, *, accept: str, seconds_max: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer that goes on; it is given up when the time is over."""
+        """Iterate over the lines of a streaming response, until `seconds_max`."""
         clock = self.runtime.clock
         request = self._request("GET", target, accept=accept, is_stream=True)
         deadline = clock.monotonic() + seconds_max
@@ -114,7 +114,7 @@ class Caller:
             yield await stack.enter_async_context(aclosing(self._lines(response, deadline)))
 
     def decode(self, body: bytes) -> dict[str, Any]:
-        """A JSON object; ConnectionFailed if the bytes are none."""
+        """Decode a JSON object; raises ConnectionFailed otherwise."""
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -149,7 +149,7 @@ class Caller:
             except TimeoutError as error:
                 raise connection_failed(error, server=self.transport.server) from error
             if piece is None:
-                return  # what is left has no end of line: it broke off
+                return  # the rest is an incomplete line: the stream broke
             searched = len(rest)
             rest += piece
             begin = 0
@@ -161,7 +161,7 @@ class Caller:
             if len(rest) > self.limits.event_bytes_max:
                 raise ConnectionFailed(
                     self.transport.server,
-                    f"an event has more than {self.limits.event_bytes_max} bytes",
+                    f"an event is larger than {self.limits.event_bytes_max} bytes",
                     advice="Watch metadata only",
                 )
 
@@ -190,8 +190,8 @@ class Caller:
     def _not_json(self, body: bytes) -> ConnectionFailed:
         return ConnectionFailed(
             self.transport.server,
-            f"the answer is no JSON object: it begins with {body[:64]!r}",
-            advice="Check that the address is that of a Kubernetes API server",
+            f"the response is not a JSON object: it begins with {body[:64]!r}",
+            advice="Check that this is the address of a Kubernetes API server",
         )
 
 

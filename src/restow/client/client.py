@@ -1,4 +1,4 @@
-"""The client: every verb of the API, against restow and any Kubernetes server alike.
+"""The API client: all verbs, for restow and any Kubernetes API server.
 
     async with ApiClient.connect(config, runtime=runtime) as client:
         config_maps = (await client.discover()).find("cm").resource
@@ -8,10 +8,10 @@
             async for event in events:
                 ...
 
-Objects are plain dictionaries. What the API refuses is a StatusError of its class, and a server
-that cannot be reached is a ConnectionFailed.
+Objects are plain dictionaries. An error of the API is a subclass of StatusError, and an unreachable
+server is a ConnectionFailed.
 
-Not here: caches (`informer`), and any knowledge of single kinds.
+Not here: caches (`informer`), and knowledge of specific kinds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from restow.client.watcher import Watcher, WatchEvent, WatchPolicy
 
 USER_AGENT: Final = f"restow/{restow.__version__}"
 DISCOVERY_IN_FLIGHT_MAX: Final = 8
-# How often in a row a token may be refused for its age before a list is given up.
+# Limit of consecutive 410 responses to a continue token.
 EXPIRATIONS_MAX: Final = 3
 
 _LIST_DEFAULT: Final = ListOptions()
@@ -63,21 +63,21 @@ _NO_QUERY: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A part of a list."""
+    """One page of a list."""
 
     items: list[Object]
     resource_version: str
-    """That of the whole list: if the pages are consistent, a watch from here misses nothing."""
+    """The version of the whole list: if the pages are consistent, a watch can start from it."""
     continue_token: str
-    """How to get the next page; empty on the last one."""
+    """The token for the next page; empty on the last one."""
     remaining: int | None
-    """How many objects follow, if the server says so."""
+    """The number of remaining objects, if the server sends it."""
     is_consistent: bool = True
-    """Whether all pages so far show the same moment."""
+    """Whether all pages so far are from the same resource version."""
 
 
 class ApiClient:
-    """One server, as one user."""
+    """A client for one server and one user."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class ApiClient:
         limits: ClientLimits | None = None,
         user_agent: str = USER_AGENT,
     ) -> Self:
-        """A client over HTTP. Nothing is sent yet."""
+        """A client over HTTP. It connects on the first request."""
         transport = HttpTransport(config, clock=runtime.clock, limits=connections)
         return cls(transport, runtime=runtime, retry=retry, limits=limits, user_agent=user_agent)
 
     @property
     def server(self) -> str:
-        """The address, for people."""
+        """The server address, for messages."""
         return self._caller.transport.server
 
     @property
@@ -121,7 +121,7 @@ class ApiClient:
         return self._caller.runtime
 
     def with_retry(self, retry: RetryPolicy) -> ApiClient:
-        """The same client with another policy, on the same connections."""
+        """The same client with another retry policy, on the same connections."""
         caller = self._caller
         return ApiClient(
             caller.transport,
@@ -140,7 +140,7 @@ class ApiClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # Reading.
+    # Reads.
 
     async def get(
         self,
@@ -152,7 +152,7 @@ class ApiClient:
         resource_version: str = "",
         metadata_only: bool = False,
     ) -> Object:
-        """One object. A resource version asks for a state that is not older."""
+        """Get an object. With a resource version, the state is at least as new."""
         path = resource_path(
             resource, namespace=namespace, name=_named(name), subresource=subresource
         )
@@ -171,7 +171,7 @@ class ApiClient:
         continue_token: str = "",
         metadata_only: bool = False,
     ) -> ListPage:
-        """One page. An empty namespace is all of them."""
+        """List one page. An empty namespace means all namespaces."""
         path = resource_path(resource, namespace=namespace)
         body = await self._caller.call_json(
             "GET",
@@ -190,10 +190,10 @@ class ApiClient:
         metadata_only: bool = False,
         continue_when_expired: bool = False,
     ) -> AsyncGenerator[ListPage, None]:
-        """All pages, from a token on if one is given.
+        """List all pages, starting at a continue token if given.
 
-        When the moment of the list is forgotten, Expired is raised, or, if asked for, the list goes
-        on with what is stored now: each object that stays is in it, but the pages show two moments.
+        When the token is expired, Expired is raised or, with `continue_when_expired`, the list
+        continues at the current version: no remaining object is missing, but it is inconsistent.
         """
         token, is_consistent, expirations = continue_token, True, 0
         for _ in range(self._caller.limits.pages_max):
@@ -207,18 +207,18 @@ class ApiClient:
                 )
             except Expired as error:
                 expirations += 1
-                can_go_on = continue_when_expired and error.continue_token
-                if not can_go_on or expirations > EXPIRATIONS_MAX:
+                can_continue = continue_when_expired and error.continue_token
+                if not can_continue or expirations > EXPIRATIONS_MAX:
                     raise
                 token, is_consistent = error.continue_token, False
                 continue
             if page.continue_token and page.continue_token == token:
-                raise self._strange("a page that leads to itself")
+                raise self._invalid("a page whose continue token is its own")
             expirations, token = 0, page.continue_token
             yield page if is_consistent else replace(page, is_consistent=False)
             if not token:
                 return
-        raise self._strange(f"more than {self._caller.limits.pages_max} pages")
+        raise self._invalid(f"more than {self._caller.limits.pages_max} pages")
 
     async def items(
         self,
@@ -229,7 +229,7 @@ class ApiClient:
         metadata_only: bool = False,
         continue_when_expired: bool = False,
     ) -> AsyncGenerator[Object, None]:
-        """All objects, page by page."""
+        """List all objects, page by page."""
         pages = self.pages(
             resource,
             namespace=namespace,
@@ -253,9 +253,9 @@ class ApiClient:
         metadata_only: bool = False,
         policy: WatchPolicy | None = None,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """The events after a version, bookmarks among them; of the options, the selectors count.
+        """Watch from a resource version, with bookmarks; only the selectors of the options apply.
 
-        It is opened again when it ends or breaks. Expired: list anew, then watch from there.
+        It is reopened when it ends or breaks. After Expired, list again and watch from there.
         """
         watcher = Watcher(
             self._caller,
@@ -268,7 +268,7 @@ class ApiClient:
         async with aclosing(watcher.events()) as events:
             yield events
 
-    # Writing.
+    # Writes.
 
     async def create(
         self,
@@ -280,7 +280,7 @@ class ApiClient:
         subresource: str = "",
         options: WriteOptions = _WRITE_DEFAULT,
     ) -> Object:
-        """A new object, in the namespace given or else its own. A name goes with a subresource."""
+        """Create an object, in the given namespace or its own. A name is only for a subresource."""
         path = resource_path(
             resource,
             namespace=namespace or key_of(body).namespace,
@@ -298,7 +298,7 @@ class ApiClient:
         subresource: str = "",
         options: WriteOptions = _WRITE_DEFAULT,
     ) -> Object:
-        """Replace an object; with a resource version in it, only the one that was read."""
+        """Replace an object; a resource version in it is a precondition."""
         key = key_of(body)
         path = resource_path(
             resource,
@@ -320,9 +320,9 @@ class ApiClient:
         options: WriteOptions = _WRITE_DEFAULT,
         metadata_only: bool = False,
     ) -> Object:
-        """Change an object. An apply needs a field manager, and creates what is missing.
+        """Patch an object. An apply needs a field manager, and creates a missing object.
 
-        With `metadata_only`, no more than that of the changed object comes back.
+        With `metadata_only`, the response has only the metadata of the object.
         """
         if patch_type is PatchType.APPLY and not options.field_manager:
             raise ValueError("an apply needs a field manager")
@@ -351,8 +351,8 @@ class ApiClient:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete an object, if it has this uid and version; the answer is a Status, or the object
-        while it stays. `query` is what a subresource wants to know besides."""
+        """Delete an object, with uid and resource version as preconditions. Returns a Status, or
+        the object while it is terminating. `query` has parameters of a subresource."""
         body = delete_options(
             uid=uid,
             resource_version=resource_version,
@@ -374,52 +374,52 @@ class ApiClient:
         propagation: Propagation | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete all objects that the selectors of the options choose, one after another."""
+        """Delete all objects that match the selectors, one after another."""
         body = delete_options(propagation=propagation, dry_run=dry_run)
         path = resource_path(resource, namespace=namespace)
         return await self._caller.call_json(
             "DELETE", with_query(path, options.selectors()), body=body
         )
 
-    # What there is.
+    # Discovery.
 
     async def version(self) -> dict[str, Any]:
-        """The document at `/version`."""
+        """Return the document at `/version`."""
         return await self._caller.call_json("GET", "/version")
 
     async def text(self, path: str) -> str:
-        """A document that is no object, such as `/readyz` or `/metrics`."""
+        """Return a document that is not an object, such as `/readyz` or `/metrics`."""
         return (await self._caller.call("GET", path, accept="*/*")).decode(errors="replace")
 
     async def groups(self) -> list[ApiGroup]:
-        """The groups, the core first, in the order in which names are looked up."""
+        """Return the API groups, the core group first, in the order of name lookups."""
         found: list[ApiGroup] = []
         try:
             core = discovery.read_core(await self._caller.call_json("GET", "/api"))
             found += [core] if core else []
         except NotFound:
-            pass  # a server with groups of its own only
+            pass  # a server without the core group
         found += discovery.read_groups(await self._caller.call_json("GET", "/apis"))
         if sum(len(group.versions) for group in found) > discovery.GROUP_VERSIONS_MAX:
-            raise self._strange(f"more than {discovery.GROUP_VERSIONS_MAX} group versions")
+            raise self._invalid(f"more than {discovery.GROUP_VERSIONS_MAX} group versions")
         return found
 
     async def resources(self, group_version: GroupVersion) -> list[ApiResource]:
-        """The resources of one group version."""
+        """Return the resources of one group version."""
         path = group_version_path(group_version)
         document = await self._caller.call_json("GET", path)
         return discovery.read_resources(document, group_version)
 
     async def discover(self) -> DiscoveredResources:
-        """All resources. A group version that cannot be read is told among the failures."""
+        """Discover all resources. Group versions that cannot be read are listed in `failures`."""
         groups = await self.groups()
         wanted = [GroupVersion(each.name, version) for each in groups for version in each.versions]
         found: dict[GroupVersion, list[ApiResource]] = {}
         failures: dict[GroupVersion, Exception] = {}
-        places = asyncio.Semaphore(DISCOVERY_IN_FLIGHT_MAX)
+        slots = asyncio.Semaphore(DISCOVERY_IN_FLIGHT_MAX)
 
         async def read(group_version: GroupVersion) -> None:
-            async with places:
+            async with slots:
                 try:
                     found[group_version] = await self.resources(group_version)
                 except (StatusError, ConnectionFailed) as error:
@@ -430,7 +430,7 @@ class ApiClient:
                 group.create_task(read(each))
         resources = tuple(each for place in wanted for each in found.get(place, ()))
         if len(resources) > discovery.RESOURCES_MAX:
-            raise self._strange(f"more than {discovery.RESOURCES_MAX} resources")
+            raise self._invalid(f"more than {discovery.RESOURCES_MAX} resources")
         return DiscoveredResources(tuple(groups), resources, failures)
 
     def _read_page(self, body: Object) -> ListPage:
@@ -439,7 +439,7 @@ class ApiClient:
         if items is None:
             items = []
         if not isinstance(items, list) or not isinstance(kind, str) or "metadata" not in body:
-            raise self._strange("no list where one should be")
+            raise self._invalid("a response that is not a list")
         metadata = metadata_of(body)
         remaining = metadata.get("remainingItemCount")
         return ListPage(
@@ -449,11 +449,11 @@ class ApiClient:
             remaining=remaining if isinstance(remaining, int) else None,
         )
 
-    def _strange(self, what: str) -> ConnectionFailed:
+    def _invalid(self, what: str) -> ConnectionFailed:
         return ConnectionFailed(
             self.server,
-            f"the server has {what}",
-            advice="This is no API server as it should be: please report it",
+            f"the server sent {what}",
+            advice="The server does not conform to the API: please report it",
         )
 
 
@@ -464,7 +464,7 @@ def _named(name: str) -> str:
 
 
 def _with_kinds(items: list[Any], list_kind: str, api_version: object) -> list[Object]:
-    """The items, each with the kind that a list of built-in kinds leaves out."""
+    """Add `kind` and `apiVersion` to the items, which lists of built-in kinds omit."""
     objects = [item for item in items if isinstance(item, dict)]
     kind = list_kind.removesuffix("List")
     if kind != list_kind:

@@ -1,13 +1,13 @@
-"""How to reach a server, and as whom: read from kubeconfig files, or from inside a cluster.
+"""Client configuration: server and credentials, from kubeconfig files or from inside a cluster.
 
-    find_config(os.environ, home=Path.home())   # as kubectl does; in a pod, its service account
+    find_config(os.environ, home=Path.home())   # as kubectl; in a pod, its service account
     read_kubeconfig([path], context="prod")
     in_cluster_config(os.environ)
 
-All that kubectl would do and this client does not is refused by its name, so that nobody acts as
-somebody else, or through another way, than the file says. Proxies of the environment are not used.
+Fields that kubectl supports and this client does not are rejected by name, so that no other user or
+connection is used than the file specifies. Proxies of the environment are not used.
 
-Not here: connections. What a token file holds is read when it is needed (`credentials`).
+Not here: connections. A token file is read when it is needed (`credentials`).
 """
 
 from __future__ import annotations
@@ -29,40 +29,42 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """One server and one user. Secrets are not shown when it is printed."""
+    """One server and one user. `repr` hides the secrets."""
 
     server: str
-    """The address, such as `https://127.0.0.1:6443`; may have a path."""
+    """The address, such as `https://127.0.0.1:6443`; can have a path."""
     ca_pem: str | None = None
-    """What is trusted; None is what the system trusts."""
+    """The CA certificates; None: those of the system."""
     is_verified: bool = True
-    """Whether the server's certificate is checked."""
+    """Whether the server's certificate is verified."""
     server_name: str | None = None
-    """The name that the certificate must have, if not that of the address."""
+    """The server name for certificate verification, if not the host of the address."""
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
     client_cert_pem: str | None = field(default=None, repr=False)
     client_key_pem: str | None = field(default=None, repr=False)
     impersonation: tuple[tuple[str, str], ...] = ()
-    """Headers that ask to act as another user."""
+    """Headers for impersonation."""
     namespace: str = NAMESPACE_DEFAULT
     source: str = "given by the program"
-    """Where it comes from, for people."""
+    """Where the configuration comes from, for messages."""
 
     def __post_init__(self) -> None:
         parts = _split(self.server, self.source)
         has_credential = self.token is not None or self.token_file is not None
         if parts.scheme == "http" and (has_credential or self.client_cert_pem):
             raise ConfigInvalid(
-                f"{self.source}: server {self.server} is plain http, over which no credential is "
-                "sent: use https, or a user without one"
+                f"{self.source}: server {self.server} is plain http, which must not carry"
+                " credentials: use https, or a user without credentials"
             )
         for name, value in (("token", self.token or ""), *self.impersonation):
             if not value.isprintable():
-                raise ConfigInvalid(f"{self.source}: {name} has characters that no header may have")
+                raise ConfigInvalid(
+                    f"{self.source}: {name} has characters that are not allowed in a header"
+                )
         if (self.client_cert_pem is None) != (self.client_key_pem is None):
             raise ConfigInvalid(
-                f"{self.source}: client-certificate and client-key belong together: one is missing"
+                f"{self.source}: client-certificate and client-key must be set together"
             )
 
     @property
@@ -80,25 +82,25 @@ class ClientConfig:
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
+        """The value of the Host header."""
         return _split(self.server, self.source).netloc
 
     @property
     def base_path(self) -> str:
-        """What stands before each path; empty for most servers."""
+        """The prefix of all paths; empty for most servers."""
         return _split(self.server, self.source).path.rstrip("/")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What a connection needs for TLS; None for plain http."""
+        """The TLS context of connections; None for plain http."""
         if not self.is_https:
             return None
         try:
             context = ssl.create_default_context(cadata=self.ca_pem)
         except ssl.SSLError as error:
             raise ConfigInvalid(
-                f"{self.source}: certificate-authority holds no certificate in PEM form"
+                f"{self.source}: certificate-authority is not a certificate in PEM form"
             ) from error
-        # Newer Pythons refuse authorities that Kubernetes' own tools have made for years.
+        # Newer Pythons reject CA certificates that Kubernetes' own tools have created for years.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not self.is_verified:
             context.check_hostname = False
@@ -108,18 +110,18 @@ class ClientConfig:
         return context
 
     def _load_client_certificate(self, context: ssl.SSLContext, cert: str, key: str) -> None:
-        # OpenSSL reads them from files only; the directory is ours alone and gone at once.
+        # OpenSSL reads them from files only; the directory is private, and removed at once.
         with tempfile.TemporaryDirectory() as directory:
             cert_file, key_file = Path(directory, "cert.pem"), Path(directory, "key.pem")
             cert_file.write_text(cert)
             key_file.touch(mode=0o600)
             key_file.write_text(key)
             try:
-                # An encrypted key is refused; without a password given, OpenSSL would ask for one.
+                # An encrypted key is rejected; without a password, OpenSSL would prompt for one.
                 context.load_cert_chain(cert_file, key_file, password="")
             except (ssl.SSLError, ValueError) as error:
                 raise ConfigInvalid(
-                    f"{self.source}: client-certificate and client-key are no pair in PEM form, "
+                    f"{self.source}: client-certificate and client-key are not a pair in PEM form, "
                     "or the key is encrypted"
                 ) from error
 
@@ -127,7 +129,7 @@ class ClientConfig:
 def in_cluster_config(
     environ: Mapping[str, str], *, directory: Path = SERVICE_ACCOUNT_DIRECTORY
 ) -> ClientConfig:
-    """What a pod finds: its service account's token, which changes, and the cluster's authority."""
+    """The configuration inside a pod: its service account's token and the cluster's CA."""
     host, port = (environ.get(f"KUBERNETES_SERVICE_{each}") for each in ("HOST", "PORT"))
     if not host or not port:
         raise ConfigInvalid(
@@ -150,37 +152,37 @@ def in_cluster_config(
 
 
 def read_text(path: Path, field_name: str, source: str) -> str:
-    """The text of a file that a configuration names."""
+    """Read a text file that a configuration names."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigInvalid(f"{source}: {field_name} {path} cannot be read: {why}") from error
 
 
 def kubeconfig_paths(environ: Mapping[str, str], *, home: Path) -> Sequence[Path]:
-    """The files that kubectl would read, in order; several are merged, the first one wins."""
+    """The kubeconfig files that kubectl reads, in order; they are merged, the first one wins."""
     named = [Path(each) for each in environ.get("KUBECONFIG", "").split(":") if each]
     return named or [home / ".kube" / "config"]
 
 
 def _split(server: str, source: str) -> SplitResult:
-    # Checked first: urlsplit drops some characters in silence.
+    # Checked first, because urlsplit silently drops some characters.
     if not (server.isascii() and server.isprintable()) or " " in server:
-        raise _no_address(server, source)
+        raise _invalid_address(server, source)
     try:
         parts = urlsplit(server)
         has_port = parts.port != 0
     except ValueError as error:
-        raise _no_address(server, source) from error
+        raise _invalid_address(server, source) from error
     if parts.scheme not in _PORTS or not parts.hostname or not has_port:
-        raise _no_address(server, source)
+        raise _invalid_address(server, source)
     if parts.query or parts.fragment or "@" in parts.netloc:
-        raise _no_address(server, source)
+        raise _invalid_address(server, source)
     return parts
 
 
-def _no_address(server: str, source: str) -> ConfigInvalid:
+def _invalid_address(server: str, source: str) -> ConfigInvalid:
     return ConfigInvalid(
-        f"{source}: server {server!r} is no address such as https://127.0.0.1:6443"
+        f"{source}: server {server!r} is not an address such as https://127.0.0.1:6443"
     )

@@ -1,10 +1,10 @@
-"""Connections to one server: opened, kept for the next request, and bounded in number.
+"""Connections to one server: opened, reused, and limited in number.
 
-Requests and streams have limits of their own: a watch holds its connection for minutes, and must
-not keep a lease from being renewed. Who asks one time too often for a request waits for a place;
-for a stream it is refused, since no place may come free.
+Requests and streams have separate limits: a watch uses its connection for minutes, and must not
+block the renewal of a lease. A request over the limit waits for a slot; a stream over the limit
+fails, because a slot may never become free.
 
-Not here: what is said on them (`http1`).
+Not here: the protocol (`http1`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restow.client.errors import ConnectionFailed, connection_failed
 from restow.client.http1 import STREAM_BYTES_MAX
 
 CLOSE_SECONDS_MAX: Final = 2.0
-# A dead peer is noticed after about a minute, also when nothing is being sent.
+# A dead peer is detected after about a minute, even without traffic.
 _KEEPALIVE: Final = (
     ("TCP_KEEPIDLE", 30),
     ("TCP_KEEPINTVL", 10),
@@ -33,18 +33,18 @@ _KEEPALIVE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """How many connections there may be, and how long one may take."""
+    """Limits of the number of connections, and of the time to connect."""
 
     requests_max: int = 64
-    """Requests at the same time."""
+    """Concurrent requests."""
     streams_max: int = 256
-    """Watches at the same time."""
+    """Concurrent watches."""
     kept_max: int = 64
-    """Connections that wait for their next request."""
+    """Idle connections."""
     kept_seconds_max: float = 30.0
-    """How long one waits; servers drop them after a minute or more."""
+    """How long a connection stays idle; servers close them after a minute or more."""
     connect_seconds_max: float = 10.0
-    """For the connection and TLS."""
+    """Timeout of the connection and the TLS handshake."""
 
     def __post_init__(self) -> None:
         if min(self.requests_max, self.streams_max) < 1 or self.kept_max < 0:
@@ -59,21 +59,21 @@ class ClientConnection:
         self.writer = writer
         self.kept_at = 0.0
         self.is_at_end = True
-        """Whether the last answer has been read to its end."""
+        """Whether the last response has been read completely."""
 
     def is_usable(self) -> bool:
-        """Whether it is open still, and nothing unasked has come."""
+        """Whether it is open, and has no unexpected data."""
         if not self.seems_open():
             return False
-        # Read already, and nobody's answer: it must not be taken for the next one.
+        # Buffered data belongs to no request, and must not be taken for the next response.
         if self.reader._buffer:  # type: ignore[attr-defined]  # noqa: SLF001
             return False
-        # The loop may not have seen yet that the server has closed it.
+        # The server may have closed it without the event loop knowing yet.
         found = self.writer.get_extra_info("socket")
         return found is not None and not _is_readable(found.fileno())
 
     def seems_open(self) -> bool:
-        """Whether it is open, as far as the loop has seen."""
+        """Whether it is open, as far as the event loop knows."""
         return not (self.reader.at_eof() or self.reader.exception() or self.writer.is_closing())
 
     def abort(self) -> None:
@@ -91,7 +91,7 @@ class Connections:
         *,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """`context` is one that was made of such a configuration already."""
+        """`context` is reused, if one was already created from such a configuration."""
         self.limits = limits
         self._config = config
         self._clock = clock
@@ -102,7 +102,7 @@ class Connections:
         self._closed = False
 
     async def enter(self, *, is_stream: bool) -> None:
-        """Take a place for one request or one stream; whoever has one must `leave`."""
+        """Acquire a slot for one request or stream, which must be released by `leave`."""
         if self._closed:
             raise self._refused("the client is closed", "Use it before it is closed")
         if not is_stream:
@@ -110,20 +110,20 @@ class Connections:
             return
         if self._streams >= self.limits.streams_max:
             raise self._refused(
-                f"{self._streams} watches are open, which is the limit",
-                "Raise streams_max, or watch less",
+                f"{self._streams} watches are open, the limit of streams_max",
+                "Raise streams_max, or open fewer watches",
             )
         self._streams += 1
 
     def leave(self, *, is_stream: bool) -> None:
-        """Give a place free."""
+        """Release a slot."""
         if is_stream:
             self._streams -= 1
         else:
             self._requests.release()
 
     def take_kept(self) -> ClientConnection | None:
-        """The connection used last, if it is usable; those that are too old are dropped."""
+        """The most recently used idle connection, if it is usable; expired ones are closed."""
         now = self._clock.monotonic()
         while self._kept:
             connection = self._kept.pop()
@@ -141,7 +141,7 @@ class Connections:
         self._kept.append(connection)
 
     async def connect(self, *, address: str | None = None) -> ClientConnection:
-        """A new connection; to an address that the server's name was found to have, if given."""
+        """Open a connection, to a resolved address of the server if given."""
         config = self._config
         name = None
         if self._context is not None:
@@ -164,14 +164,14 @@ class Connections:
         return ClientConnection(reader, writer)
 
     def cut(self) -> None:
-        """End those that wait, at once. Those in use end with their requests."""
+        """Close idle connections at once. Others end with their requests."""
         self._closed = True
         kept, self._kept = self._kept, []
         for connection in kept:
             connection.abort()
 
     async def close(self) -> None:
-        """End those that wait. Those in use end with their requests."""
+        """Close idle connections. Others end with their requests."""
         self._closed = True
         kept, self._kept = self._kept, []
         for connection in kept:

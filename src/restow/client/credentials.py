@@ -1,4 +1,4 @@
-"""The headers that say who asks. A token file is read again as time goes by: tokens are renewed.
+"""The authentication headers. A token file is read again periodically, because tokens are rotated.
 
 Not here: client certificates; they are part of the TLS connection.
 """
@@ -11,12 +11,12 @@ from restow.aio import Clock
 from restow.client.config import ClientConfig, read_text
 from restow.client.errors import ConfigInvalid
 
-# A kubelet renews a token long before it ends; client-go looks as often.
+# A kubelet rotates a token long before it expires; client-go reads it at the same interval.
 TOKEN_FILE_SECONDS: Final = 60.0
 
 
 class ClientCredentials:
-    """The headers of one configuration's user."""
+    """The headers for the user of one configuration."""
 
     def __init__(self, config: ClientConfig, clock: Clock) -> None:
         self._config = config
@@ -25,13 +25,13 @@ class ClientCredentials:
         self._read_at: float | None = None
 
     def headers(self) -> list[tuple[str, str]]:
-        """What a request carries now. ConfigInvalid if a token file has never been readable."""
+        """The headers of the next request. ConfigInvalid if a token file was never readable."""
         token = self._current_token()
         found = [] if token is None else [("Authorization", f"Bearer {token}")]
         return [*found, *self._config.impersonation]
 
     def refused(self) -> None:
-        """A server did not know the credential: look at the file again before the next request."""
+        """The server returned 401: read the file again before the next request."""
         self._read_at = None
 
     def _current_token(self) -> str | None:
@@ -44,9 +44,11 @@ class ClientCredentials:
         try:
             text = read_text(path, "tokenFile", self._config.source).strip()
             if not text or not text.isascii() or not text.isprintable():
-                raise ConfigInvalid(f"{self._config.source}: tokenFile {path} holds no token")
+                raise ConfigInvalid(
+                    f"{self._config.source}: tokenFile {path} does not contain a token"
+                )
         except ConfigInvalid:
-            # It may be in the middle of being replaced.
+            # The file may be in the process of being replaced.
             if self._token is None:
                 raise
         else:

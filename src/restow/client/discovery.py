@@ -1,7 +1,7 @@
-"""What a server offers: groups, resources and their storage version hashes, and names for them.
+"""Discovery: groups, resources, storage version hashes, and lookup by name.
 
-Read from the plain documents, since the aggregated one has no `storageVersionHash`. Nothing in them
-is believed to have the right type: what is no resource is left out.
+It reads the unaggregated documents, because the aggregated one has no `storageVersionHash`. Types
+are checked: invalid entries are skipped.
 
 Pure. Not here: fetching the documents (`client`).
 """
@@ -28,7 +28,7 @@ NAME_LENGTH_MAX: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class ApiGroup:
-    """A group and its versions, in the server's order; the core group has no name."""
+    """An API group and its versions, in the server's order; the core group has no name."""
 
     name: str
     versions: tuple[str, ...]
@@ -37,7 +37,7 @@ class ApiGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
-    """A resource in one version: how it is called, and what can be done with it."""
+    """A resource in one version: its names and verbs."""
 
     group: str
     version: str
@@ -49,12 +49,12 @@ class ApiResource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     storage_version_hash: str = ""
-    """Empty for what is not stored, and when the server does not tell."""
+    """Empty if the resource is not stored, or the server does not send it."""
     subresources: frozenset[str] = frozenset()
 
     @property
     def resource(self) -> GroupVersionResource:
-        """What the verbs of a client take."""
+        """The name for the verbs of a client."""
         return GroupVersionResource(self.group, self.version, self.name)
 
     @property
@@ -68,15 +68,15 @@ class ApiResource:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredResources:
-    """All resources of a server, in the order in which its names are looked up."""
+    """All resources of a server, in the order of name lookups."""
 
     groups: tuple[ApiGroup, ...]
     resources: tuple[ApiResource, ...]
     failures: Mapping[GroupVersion, Exception] = field(default_factory=dict)
-    """What could not be read: an aggregated server that is down, for example."""
+    """Group versions that could not be read, for example because an aggregated server is down."""
 
     def preferred(self) -> tuple[ApiResource, ...]:
-        """Each resource once: in its group's preferred version, or the first that has it."""
+        """Each resource once: in its group's preferred version, or the first one that has it."""
         wanted = {group.name: group.preferred for group in self.groups}
         found: dict[GroupResource, ApiResource] = {}
         for each in self.resources:
@@ -86,9 +86,9 @@ class DiscoveredResources:
         return tuple(found.values())
 
     def find(self, text: str) -> ApiResource:
-        """A resource by what people type: `deploy`, `deployments.apps`, `deployments.v1.apps`.
+        """Find a resource by name: `deploy`, `deployments.apps`, `deployments.v1.apps`.
 
-        Names, singulars, short names and kinds, in any case. Of several the first group counts.
+        Names, singulars, short names and kinds, case-insensitive. The first matching group is used.
         """
         wanted = text.strip().lower()
         if 0 < len(wanted) <= NAME_LENGTH_MAX:
@@ -113,23 +113,23 @@ class DiscoveredResources:
             message += f"; did you mean {', '.join(close)}?"
         if self.failures:
             failed = ", ".join(sorted(map(str, self.failures))[:10])
-            message += f" (not looked at, because the server could not tell: {failed})"
+            message += f" (not searched, because discovery failed: {failed})"
         return NoSuchResource(message)
 
 
 def read_core(document: Mapping[str, Any]) -> ApiGroup | None:
-    """The core group, from `/api`; None if the server has none."""
+    """Read the core group from `/api`; None if the server has none."""
     versions = tuple(_texts(document.get("versions")))
     return ApiGroup("", versions, versions[0]) if versions else None
 
 
 def read_groups(document: Mapping[str, Any]) -> list[ApiGroup]:
-    """The named groups, from `/apis`, in order."""
+    """Read the named groups from `/apis`, in order."""
     return [found for each in _mappings(document.get("groups")) if (found := _group(each))]
 
 
 def read_resources(document: Mapping[str, Any], group_version: GroupVersion) -> list[ApiResource]:
-    """The resources of `/api/v1` or `/apis/G/V`, each with the names of its subresources."""
+    """Read the resources of `/api/v1` or `/apis/G/V`, each with the names of its subresources."""
     entries = [each for each in _mappings(document.get("resources")) if _text(each.get("name"))]
     parts: dict[str, set[str]] = {}
     for each in entries:

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as a client writes and reads it: one request out, one answer in.
+"""HTTP/1.1 of a client: encode a request, read a response.
 
-Strict where two readings would be possible, since a confused client takes one answer for another:
-an answer with two lengths, a folded header, or an unknown coding is refused, never guessed at.
+Ambiguous responses are rejected, because a wrong interpretation could assign a response to another
+request: two lengths, a folded header, or an unknown transfer coding.
 
 Not here: connections and their reuse (`connections`), TLS, credentials.
 """
@@ -24,7 +24,7 @@ CHUNK_LINE_BYTES_MAX: Final = 1024
 TRAILERS_MAX: Final = 64
 READ_BYTES: Final = 64 * 1024
 LINES_KEPT_MAX: Final = 512
-# The reader's own limit, for `readuntil`, must hold a whole head.
+# The limit of the StreamReader for `readuntil`; it must exceed the size of a head.
 STREAM_BYTES_MAX: Final = 2 * HEAD_BYTES_MAX
 
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
@@ -38,7 +38,7 @@ _WITHOUT_BODY: Final = frozenset({204, 304})
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of an answer. Names of headers are in lower case; repeated ones are joined."""
+    """The head of a response. Header names are in lower case; repeated ones are joined."""
 
     status: int
     headers: dict[str, str]
@@ -46,35 +46,35 @@ class Head:
     length: int | None
     is_chunked: bool
     is_kept: bool
-    """Whether the connection can be used again once the body has been read."""
+    """Whether the connection can be reused once the body has been read."""
 
     @property
     def is_small(self) -> bool:
-        """Whether the body is none, or can be read in one go."""
+        """Whether there is no body, or it can be read at once."""
         return not self.has_body or (self.length is not None and self.length <= READ_BYTES)
 
 
 def encode_request(
     method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes
 ) -> bytes:
-    """The bytes of a request; ValueError if something in it would end a line."""
+    """Encode a request; ValueError if a part of it contains a line break."""
     if _UNSAFE.search(target) or not target.startswith("/") or not method.isalpha():
-        raise ValueError(f"no request line: {method} {target[:256]!r}")
+        raise ValueError(f"invalid request line: {method} {target[:256]!r}")
     lines = [f"{method} {target} HTTP/1.1"]
     lines += [_header_line(name, value) for name, value in headers]
     if body or method in {"POST", "PUT", "PATCH"}:
         lines.append(f"Content-Length: {len(body)}")
-    # Names of users may have any letter; the server reads the bytes as UTF-8.
+    # User names may contain any character; the server decodes the bytes as UTF-8.
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
 def encode_passed_request(
     method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes
 ) -> bytes:
-    """The same for a request of somebody else: values are texts as `latin-1` reads bytes, so that
-    each byte leaves as it came, and no line is remembered."""
+    """Encode a proxied request: header values are decoded as `latin-1`, so that each byte is passed
+    unchanged, and no line is cached."""
     if _UNSAFE.search(target) or not target.startswith("/") or not method.isalpha():
-        raise ValueError(f"no request line: {method} {target[:256]!r}")
+        raise ValueError(f"invalid request line: {method} {target[:256]!r}")
     lines = [f"{method} {target} HTTP/1.1"]
     lines += [_checked_line(name, value) for name, value in headers]
     if body or method in {"POST", "PUT", "PATCH"}:
@@ -84,60 +84,60 @@ def encode_passed_request(
 
 @lru_cache(maxsize=LINES_KEPT_MAX)
 def _header_line(name: str, value: str) -> str:
-    """A client says the same in nearly all its requests, so it is checked once."""
+    """Cached, because a client sends the same headers in nearly all its requests."""
     return _checked_line(name, value)
 
 
 def _checked_line(name: str, value: str) -> str:
     if not _NAME.fullmatch(name.encode()) or _UNSAFE_VALUE.search(value):
-        raise ValueError(f"no header: {name[:256]!r}")
+        raise ValueError(f"invalid header: {name[:256]!r}")
     return f"{name}: {value}"
 
 
 async def read_head(reader: asyncio.StreamReader, *, method: str) -> Head:
-    """The head of the answer; interim ones (1xx) are passed over."""
+    """Read the head of the response; interim responses (1xx) are skipped."""
     for _ in range(INTERIM_ANSWERS_MAX):
         version, status, headers = _parse_head(await _raw_head(reader))
         if status == 101:
-            raise ProtocolBroken("it wants to speak another protocol")
+            raise ProtocolBroken("an unexpected protocol switch (101)")
         if status >= 200:
             return _framed(version, status, headers, method=method)
-    raise ProtocolBroken("it has too many interim answers")
+    raise ProtocolBroken("too many interim responses")
 
 
 async def read_passed_head(
     reader: asyncio.StreamReader, *, method: str, is_upgrade: bool
 ) -> tuple[Head, list[tuple[str, str]]]:
-    """The head of an answer for somebody else, and its lines one by one.
+    """Read the head of a proxied response, and its header lines.
 
-    Its body may be compressed: whoever asked said how. A 101 is an answer only to who asked for an
-    upgrade; what follows it is no HTTP.
+    Its body can be compressed as the client requested. A 101 is valid only for an upgrade request;
+    the following bytes are not HTTP.
     """
     for _ in range(INTERIM_ANSWERS_MAX):
         raw = await _raw_head(reader)
         version, status, headers = _parse_head(raw)
         if status == 101 and not is_upgrade:
-            raise ProtocolBroken("it wants to speak another protocol, unasked")
+            raise ProtocolBroken("an unexpected protocol switch (101)")
         if status == 101:
             return Head(status, headers, False, None, False, False), _lines(raw)
         if status >= 200:
             head = _framed(version, status, headers, method=method, may_be_coded=True)
             return head, _lines(raw)
-    raise ProtocolBroken("it has too many interim answers")
+    raise ProtocolBroken("too many interim responses")
 
 
 async def _raw_head(reader: asyncio.StreamReader) -> bytes:
     try:
         raw = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
-        raise ProtocolBroken("its head does not end") from error
+        raise ProtocolBroken("the head does not end") from error
     if len(raw) > HEAD_BYTES_MAX:
-        raise ProtocolBroken("its head is too long")
+        raise ProtocolBroken("the head is too long")
     return raw[:-4]
 
 
 def _lines(raw: bytes) -> list[tuple[str, str]]:
-    """The lines of a head that was parsed: each as it came, repeated ones too."""
+    """The header lines of a parsed head, unchanged, including repeated ones."""
     pairs = (line.partition(b":") for line in raw.split(b"\r\n")[1:])
     return [
         (name.decode().lower(), value.decode("latin-1").strip(" \t")) for name, _, value in pairs
@@ -145,7 +145,7 @@ def _lines(raw: bytes) -> list[tuple[str, str]]:
 
 
 async def body_pieces(reader: asyncio.StreamReader, head: Head) -> AsyncGenerator[bytes, None]:
-    """The body in pieces as they come; IncompleteReadError if it breaks off."""
+    """Iterate over the body; IncompleteReadError if it breaks off."""
     if not head.has_body:
         return
     if head.is_chunked:
@@ -160,7 +160,7 @@ async def body_pieces(reader: asyncio.StreamReader, head: Head) -> AsyncGenerato
 
 
 async def read_small(reader: asyncio.StreamReader, head: Head) -> bytes:
-    """The body of an answer that `is_small`; IncompleteReadError if it breaks off."""
+    """Read the body of a response that `is_small`; IncompleteReadError if it breaks off."""
     return await reader.readexactly(head.length) if head.has_body and head.length else b""
 
 
@@ -170,14 +170,14 @@ def _parse_head(raw: bytes) -> tuple[int, int, dict[str, str]]:
     if found is None:
         raise ProtocolBroken(f"it begins with {first[:64]!r}")
     if len(lines) > HEADERS_MAX:
-        raise ProtocolBroken("it has too many headers")
+        raise ProtocolBroken("too many headers")
     if raw.count(b"\n") != len(lines) or raw.count(b"\r") != len(lines):
-        raise ProtocolBroken("it has a line that does not end as lines do")
+        raise ProtocolBroken("a header line with an invalid line end")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or (key := _header_name(name)) is None:
-            raise ProtocolBroken(f"it has a header {line[:64]!r}")
+            raise ProtocolBroken(f"an invalid header {line[:64]!r}")
         text = value.decode("latin-1").strip(" \t")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return int(found[1]), int(found[2]), headers
@@ -193,13 +193,13 @@ def _framed(
 ) -> Head:
     coding = headers.get("transfer-encoding", "").lower()
     if coding not in {"", "chunked"}:
-        raise ProtocolBroken(f"it has a transfer coding {coding[:64]!r}")
+        raise ProtocolBroken(f"an unsupported transfer coding {coding[:64]!r}")
     content_coding = headers.get("content-encoding", "identity").lower()
     if content_coding not in {"", "identity"} and not may_be_coded:
-        raise ProtocolBroken(f"it is compressed, unasked: {content_coding[:64]!r}")
+        raise ProtocolBroken(f"an unexpected content coding {content_coding[:64]!r}")
     length = _length(headers)
     if coding and (length is not None or version == 0):
-        raise ProtocolBroken("its length is said twice")
+        raise ProtocolBroken("both a length and a transfer coding")
     has_body = method != "HEAD" and status not in _WITHOUT_BODY
     connection = headers.get("connection")
     options = {each.strip() for each in connection.lower().split(",")} if connection else ()
@@ -223,7 +223,7 @@ def _length(headers: dict[str, str]) -> int | None:
     values = {each.strip() for each in text.split(",")}
     value = values.pop()
     if values or not _DIGITS.fullmatch(value):
-        raise ProtocolBroken(f"its length is {text[:64]!r}")
+        raise ProtocolBroken(f"an invalid length {text[:64]!r}")
     return int(value)
 
 
@@ -242,25 +242,25 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         line = await _line(reader)
         found = _CHUNK_SIZE.fullmatch(line)
         if found is None:
-            raise ProtocolBroken(f"it has a chunk {line[:64]!r}")
+            raise ProtocolBroken(f"an invalid chunk {line[:64]!r}")
         size = int(found[1], 16)
         if not size:
             break
         async for piece in _exactly(reader, size):
             yield piece
         if await reader.readexactly(2) != b"\r\n":
-            raise ProtocolBroken("it has a chunk that is longer than it said")
+            raise ProtocolBroken("a chunk is longer than its size")
     for _ in range(TRAILERS_MAX):
         if await _line(reader) == b"\r\n":
             return
-    raise ProtocolBroken("it has too many trailers")
+    raise ProtocolBroken("too many trailers")
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
     try:
         line = await reader.readuntil(b"\r\n")
     except asyncio.LimitOverrunError as error:
-        raise ProtocolBroken("it has a line that does not end") from error
+        raise ProtocolBroken("a line does not end") from error
     if len(line) > CHUNK_LINE_BYTES_MAX:
-        raise ProtocolBroken("it has a line that is too long")
+        raise ProtocolBroken("a line is too long")
     return line

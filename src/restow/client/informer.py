@@ -1,15 +1,15 @@
-"""An informer: the objects of a resource in memory, kept up to date by a list and a watch.
+"""An informer: a cache of the objects of a resource, kept up to date by a list and a watch.
 
     informer = Informer(client, leases)
     informer.on_change(lambda change: queue.add(change.key))
     tasks.spawn("informer", informer.run())
     await informer.wait_synced()
 
-The memory shows a state that the server had, a little late, and never goes back: each list is of
-the newest state. When a watch cannot go on, everything is listed anew and the handlers are told
-the difference. Events in between are not made up: who must see each of them needs a watch.
+The cache shows a recent state of the server, and never an older one than before: each list is at
+the newest version. When a watch cannot continue, the resource is listed again and the handlers get
+the differences. Intermediate events can be missed; to get every event, use a watch.
 
-Not here: work on the objects. A handler notes a key and returns.
+Not here: processing of objects. A handler should only enqueue a key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from restow.client.watcher import EventType, WatchEvent, WatchPolicy
 
 OBJECTS_MAX_DEFAULT: Final = 200_000
 RELIST_BACKOFF: Final = Backoff(initial_seconds=0.8, factor=2, max_seconds=30, jitter=0.5)
-# A watch that lasted so long was a good one: the next failure counts as the first.
+# After a watch of this duration, the next failure counts as the first one.
 _HEALTHY_SECONDS: Final = 60.0
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """An object before and after; None is: not there."""
+    """An object before and after; None: it does not exist."""
 
     key: ObjectKey
     old: Object | None
@@ -48,11 +48,11 @@ class ObjectChange:
 
 
 Handler = Callable[[ObjectChange], None]
-"""Must be quick, and must not raise: an error of a handler ends the informer."""
+"""Must be fast, and must not raise: an error of a handler ends the informer."""
 
 
 class Informer:
-    """The objects of one resource. What it gives out belongs to all: do not change it."""
+    """A cache of the objects of one resource. Its objects are shared: do not modify them."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class Informer:
         self.resource = resource
         self.objects_max = objects_max
         self.last_error: Exception | None = None
-        """Why the memory is not being kept up to date now; None if it is."""
+        """Why the cache is not up to date now; None if it is."""
         self._client = client
         self._namespace = namespace
-        # Any other version than the newest could be older than what the memory has.
+        # Any version but the newest could be older than the cache.
         self._options = replace(
             options or ListOptions(), resource_version="", resource_version_match=""
         )
@@ -103,25 +103,25 @@ class Informer:
 
     @property
     def resource_version(self) -> str:
-        """All changes up to here are in the memory; empty before the first list."""
+        """The cache contains all changes up to this version; empty before the first list."""
         return self._version
 
     @property
     def is_synced(self) -> bool:
-        """Whether there was a first list."""
+        """Whether the first list is complete."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
     def on_change(self, handler: Handler) -> None:
-        """Tell the handler of each change, first of what is there already."""
+        """Call the handler for each change, first for each object in the cache."""
         self._handlers.append(handler)
         for key, value in list(self._objects.items()):
             handler(ObjectChange(key, None, value))
 
     async def run(self) -> None:
-        """Keep the memory up to date until cancelled; CacheFull if there are too many objects."""
+        """Keep the cache up to date until cancelled; CacheFull if there are too many objects."""
         clock = self._client.runtime.clock
         while True:
             began: float | None = None
@@ -140,12 +140,12 @@ class Informer:
                 )
                 self._failures += 1
                 logger.info(
-                    "listing %s anew in %.1f s: %s", self.resource, wait_seconds, self.last_error
+                    "listing %s again in %.1f s: %s", self.resource, wait_seconds, self.last_error
                 )
             await clock.sleep(wait_seconds)
 
     async def _list(self) -> None:
-        # A list in pages can take longer than the server remembers; then try it in one piece.
+        # A paged list can take longer than compaction allows; then list it in one request.
         options = replace(self._options, limit=0) if self._lists_at_once else self._options
         found: dict[ObjectKey, Object] = {}
         version = ""
@@ -157,7 +157,7 @@ class Informer:
         ):
             for value in page.items:
                 found[key_of(value)] = value
-            self._check_room(len(found))
+            self._check_size(len(found))
             version = page.resource_version
         self._replace(found, version)
 
@@ -196,14 +196,14 @@ class Informer:
                 self._notify(ObjectChange(key, old, None))
             return
         self._objects[key] = event.object
-        self._check_room(len(self._objects))
+        self._check_size(len(self._objects))
         self._notify(ObjectChange(key, old, event.object))
 
-    def _check_room(self, count: int) -> None:
+    def _check_size(self, count: int) -> None:
         if count > self.objects_max:
             raise CacheFull(
                 f"more than {self.objects_max} objects of {self.resource}: raise objects_max, or "
-                "choose fewer by a selector"
+                "select fewer with a selector"
             )
 
     def _notify(self, change: ObjectChange) -> None:

@@ -1,10 +1,9 @@
-"""Kubeconfig files: found, merged and read into a ClientConfig, with errors that name the field.
+"""Kubeconfig files: located, merged and converted to a ClientConfig; errors name the field.
 
-Files are merged as kubectl merges them: of two entries with the same name the first one counts,
-and `current-context` is the first that is set. Relative paths are relative to their own file. Data
-in the file win over a file that it names.
+Files are merged as by kubectl: the first entry of a name and the first `current-context` win.
+Relative paths are relative to their own file. Inline data has precedence over a file.
 
-Not here: writing them (a server writes its own), and what a configuration means (`config`).
+Not here: writing kubeconfigs (a server writes its own), and the configuration (`config`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from restow.client.errors import ConfigInvalid
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 FILES_MAX: Final = 64
 
-# What a cluster or a user may ask for that is not done here, and what to do instead.
+# Fields of a cluster or a user that are not supported, with the alternative.
 _REFUSED_OF_CLUSTER: Final = {
     "proxy-url": "proxies are not supported: make the server reachable, for example by a tunnel",
 }
@@ -37,14 +36,14 @@ _REFUSED_OF_USER: Final = {
     "exec": "credential plugins are not run: put their token into `token` or `tokenFile`, or use "
     "a service account (kubectl create token)",
     "auth-provider": "auth providers are not supported: put a token into `token` or `tokenFile`",
-    "username": "basic authentication is not supported, and no server since 1.19 takes it",
-    "password": "basic authentication is not supported, and no server since 1.19 takes it",
+    "username": "basic authentication is not supported, and no server since 1.19 accepts it",
+    "password": "basic authentication is not supported, and no server since 1.19 accepts it",
 }
 _Section = dict[str, Any]
 
 
 class _Entry:
-    """A named cluster, user or context, and the file that it was read from."""
+    """A named cluster, user or context, and its file."""
 
     def __init__(self, what: str, name: str, fields: _Section, path: Path) -> None:
         self.fields = fields
@@ -52,12 +51,12 @@ class _Entry:
         self.where = f"{path}: {what} {name!r}"
 
     def text(self, name: str) -> str | None:
-        """A text; empty is none, as for kubectl."""
+        """A string field; empty counts as unset, as in kubectl."""
         value = self.fields.get(name)
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise ConfigInvalid(f"{self.where}: {name} must be text")
+            raise ConfigInvalid(f"{self.where}: {name} must be a string")
         return value
 
     def flag(self, name: str) -> bool:
@@ -69,7 +68,7 @@ class _Entry:
     def texts(self, name: str) -> list[str]:
         value = self.fields.get(name) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise ConfigInvalid(f"{self.where}: {name} must be a list of texts")
+            raise ConfigInvalid(f"{self.where}: {name} must be a list of strings")
         return value
 
     def file(self, name: str) -> Path | None:
@@ -77,13 +76,15 @@ class _Entry:
         return None if path is None else self.path.parent / path
 
     def pem(self, name: str) -> str | None:
-        """`name-data`, or else the content of the file `name`."""
+        """`name-data`, or the content of the file `name`."""
         data = self.text(f"{name}-data")
         if data is not None:
             try:
                 return base64.b64decode(data, validate=True).decode()
             except (binascii.Error, ValueError) as error:
-                raise ConfigInvalid(f"{self.where}: {name}-data is not base64 of text") from error
+                raise ConfigInvalid(
+                    f"{self.where}: {name}-data is not base64-encoded text"
+                ) from error
         path = self.file(name)
         return None if path is None else read_text(path, name, self.where)
 
@@ -96,14 +97,14 @@ class _Entry:
 def load_config(
     environ: Mapping[str, str], *, home: Path, context: str | None = None
 ) -> ClientConfig:
-    """What kubectl would use: the files of $KUBECONFIG, or else `.kube/config` of the home."""
+    """The configuration that kubectl uses: $KUBECONFIG, or `.kube/config` in the home directory."""
     return read_kubeconfig(kubeconfig_paths(environ, home=home), context=context)
 
 
 def find_config(
     environ: Mapping[str, str], *, home: Path, context: str | None = None
 ) -> ClientConfig:
-    """The kubeconfig if there is one; otherwise, in a pod, its service account."""
+    """The kubeconfig if it exists; otherwise, in a pod, its service account."""
     has_file = any(path.exists() for path in kubeconfig_paths(environ, home=home))
     if not has_file and context is None and "KUBERNETES_SERVICE_HOST" in environ:
         return in_cluster_config(environ)
@@ -111,19 +112,19 @@ def find_config(
 
 
 def read_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> ClientConfig:
-    """The configuration of a context, by default the current one, of several files merged.
+    """Read a context, by default the current one, from several merged files.
 
-    A file that does not exist counts as empty if another one exists, as for kubectl.
+    A file that does not exist is ignored if another one exists, as in kubectl.
     """
     if not 1 <= len(paths) <= FILES_MAX:
         raise ConfigInvalid(f"KUBECONFIG must name from 1 to {FILES_MAX} files")
     found = [(path, _read(path)) for path in paths if path.exists()]
     names = ":".join(map(str, paths))
     if not found:
-        raise ConfigInvalid(f"{names}: no such file; set KUBECONFIG or give a kubeconfig")
+        raise ConfigInvalid(f"{names}: no such file; set KUBECONFIG or pass a kubeconfig")
     name = context or _current_context(found)
     if name is None:
-        raise ConfigInvalid(f"{names}: current-context is not set; name a context")
+        raise ConfigInvalid(f"{names}: current-context is not set; select a context")
     return _of_context(name, found, names)
 
 
@@ -157,7 +158,7 @@ def _of_context(name: str, found: list[tuple[Path, _Section]], names: str) -> Cl
         is_verified=is_verified,
         server_name=cluster.text("tls-server-name"),
         token=token,
-        # As for kubectl: the file is the newer one, the token what it held once.
+        # As in kubectl: the file has precedence, the token is its earlier content.
         token_file=user.file("tokenFile"),
         client_cert_pem=user.pem("client-certificate"),
         client_key_pem=user.pem("client-key"),
@@ -174,7 +175,7 @@ def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
         raise ConfigInvalid(f"{user.where}: as-user-extra must be a mapping")
     if name is None:
         if groups or uid or extra:
-            raise ConfigInvalid(f"{user.where}: as is not set, but as-groups, -uid or -user-extra")
+            raise ConfigInvalid(f"{user.where}: as-groups, as-uid and as-user-extra require as")
         return ()
     headers = [("Impersonate-User", name)]
     headers += [("Impersonate-Group", group) for group in groups]
@@ -192,7 +193,7 @@ def _read(path: Path) -> _Section:
     try:
         size = path.stat().st_size
         if size > FILE_BYTES_MAX:
-            raise ConfigInvalid(f"{path}: larger than {FILE_BYTES_MAX} bytes: no kubeconfig")
+            raise ConfigInvalid(f"{path}: larger than {FILE_BYTES_MAX} bytes: not a kubeconfig")
         document = load_document(path.read_bytes())
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from error
@@ -201,7 +202,7 @@ def _read(path: Path) -> _Section:
     if document is None:
         return {}
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
-        raise ConfigInvalid(f"{path}: no kubeconfig: kind must be Config")
+        raise ConfigInvalid(f"{path}: not a kubeconfig: kind must be Config")
     return document
 
 
@@ -209,7 +210,7 @@ def _current_context(found: list[tuple[Path, _Section]]) -> str | None:
     for path, document in found:
         name = document.get("current-context")
         if name and not isinstance(name, str):
-            raise ConfigInvalid(f"{path}: current-context must be text")
+            raise ConfigInvalid(f"{path}: current-context must be a string")
         if name:
             return str(name)
     return None
@@ -229,4 +230,4 @@ def _find(what: str, name: str, found: list[tuple[Path, _Section]], names: str) 
                 return _Entry(what, name, fields, path)
             known.append(str(entry.get("name")))
     listed = ", ".join(sorted(known)[:20]) or "none"
-    raise ConfigInvalid(f"{names}: no {what} {name!r}; there are: {listed}")
+    raise ConfigInvalid(f"{names}: no {what} {name!r}; available: {listed}")

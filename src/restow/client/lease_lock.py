@@ -1,10 +1,10 @@
-"""Leader election by a Lease, as client-go does it: Go and Python candidates can share a Lease.
+"""Leader election by a Lease, compatible with client-go: Go and Python candidates can share one.
 
     elector = lease_elector(client, namespace="kube-system", name="migrator", identity=hostname)
     async with elector.leading() as term:
         ...
 
-Not here: the election (`restow.aio.leader_election`), and what a leader does.
+Not here: the election (`restow.aio.leader_election`), and the work of a leader.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from restow.client.lease_record import LeaseRecord, micro_time, new_lease
 from restow.client.objects import Object
 from restow.client.retry_policy import NO_RETRY
 
-# What a released lease says: free at once.
+# Lease duration of a released lease: others can acquire it at once.
 _RELEASED_SECONDS: Final = 1
 
 
 class LeaseLock:
-    """One Lease. Satisfies `Lock`."""
+    """A lock on one Lease. Satisfies `Lock`."""
 
     is_lost_when_deleted = False
-    """As client-go: a Lease that was deleted by hand is created again."""
+    """As in client-go: a Lease that was deleted is created again."""
 
     def __init__(self, client: ApiClient, *, namespace: str, name: str) -> None:
         self.name = f"lease {namespace}/{name}"
-        # The elector retries by itself, within its deadline.
+        # The elector retries itself, within its deadline.
         self._client = client.with_retry(NO_RETRY)
         self._clock = client.runtime.clock
         self._namespace = namespace
@@ -93,7 +93,7 @@ class LeaseLock:
 
 
 def unique_identity(name: str, ids: Ids) -> str:
-    """The identity of one process, `<name>_<uid>`: no other process has it, before or after."""
+    """The identity of one process, `<name>_<uid>`, which is never reused."""
     # KEP-2343 4.33: a process that starts again has another id
     return f"{name}_{ids.uid()}"
 
@@ -107,7 +107,7 @@ def lease_elector(
     is_unique: bool = False,
     timing: LeaderTiming | None = None,
 ) -> LeaderElector:
-    """A candidate for a Lease. Without `is_unique` the identity is made so (`unique_identity`)."""
+    """A candidate for a Lease. Without `is_unique` the identity is extended (`unique_identity`)."""
     return LeaderElector(
         LeaseLock(client, namespace=namespace, name=name),
         client.runtime,

@@ -1,8 +1,8 @@
-"""Who leads, as a Lease says it: read and written as client-go does.
+"""The leader election record of a Lease, read and written as by client-go.
 
-The whole object is kept and only these fields are changed, so that fields of newer servers stay.
+The whole object is kept and only these fields are changed, so that newer fields are preserved.
 
-Pure. Not here: when a lease is over. That is for each reader's own clock to say
+Pure. Not here: the expiry of a lease, which each candidate determines by its own clock
 (`leader_election`).
 """
 
@@ -18,7 +18,7 @@ from restow.client.objects import Object
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """The fields of an election. Without a holder nobody leads."""
+    """The fields of an election. Without a holder there is no leader."""
 
     holder: str = ""
     lease_seconds: int = 0
@@ -28,7 +28,7 @@ class LeaseRecord:
 
     @classmethod
     def read(cls, lease: Object) -> LeaseRecord:
-        """What a lease says; nothing in it is believed to have the right type."""
+        """Read a lease; fields of the wrong type count as empty."""
         spec = lease.get("spec")
         if not isinstance(spec, dict):
             spec = {}
@@ -41,10 +41,10 @@ class LeaseRecord:
         )
 
     def written_to(self, lease: Object) -> Object:
-        """The lease with these fields, and all its others."""
+        """The lease with these fields; all others are preserved."""
         spec = lease.get("spec")
-        said: dict[str, Any] = {
-            # Without a holder it is left out: some servers refuse an empty one.
+        fields: dict[str, Any] = {
+            # Omitted without a holder: some servers reject an empty one.
             "holderIdentity": self.holder or None,
             "leaseDurationSeconds": self.lease_seconds,
             "acquireTime": self.acquire_time,
@@ -52,18 +52,18 @@ class LeaseRecord:
             "leaseTransitions": self.transitions,
         }
         known = spec if isinstance(spec, dict) else {}
-        changed = {name: value for name, value in (known | said).items() if value is not None}
+        changed = {name: value for name, value in (known | fields).items() if value is not None}
         return lease | {"spec": changed}
 
 
 def new_lease(namespace: str, name: str) -> Object:
-    """A lease that says nothing yet."""
+    """A lease with an empty spec."""
     metadata = {"namespace": namespace, "name": name}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
 
 
 def micro_time(moment: datetime) -> str:
-    """A time as leases have it: UTC, with six digits of a second."""
+    """A time in the format of leases: UTC, with microseconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

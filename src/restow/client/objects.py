@@ -1,8 +1,8 @@
-"""Objects as they come from a server, and the few things about them that every client asks.
+"""Objects as received from a server, and accessors of their metadata.
 
-Objects stay plain dictionaries: a client must give back fields that it does not know.
+Objects are plain dictionaries, because a client must preserve fields that it does not know.
 
-Not here: typed kinds (`restow.apis`), and how objects are fetched.
+Not here: typed kinds (`restow.apis`), and requests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class ObjectKey(NamedTuple):
-    """Which object of a resource; the namespace is empty for what belongs to the cluster."""
+    """Namespace and name of an object; the namespace is empty for cluster-scoped ones."""
 
     namespace: str
     name: str
@@ -23,7 +23,7 @@ class ObjectKey(NamedTuple):
 
 
 def metadata_of(value: Object) -> dict[str, Any]:
-    """The metadata; empty if the object has none that deserve the name."""
+    """The metadata; empty if missing or not a mapping."""
     found = value.get("metadata")
     return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Where things are: paths and queries of requests, made from names that need not be trusted.
+"""Paths and queries of requests, built from untrusted names.
 
 Pure. Not here: which resources exist (`discovery`).
 """
@@ -20,12 +20,12 @@ PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 NAME_LENGTH_MAX: Final = 1024
 QUERIES_KEPT_MAX: Final = 64
-# What nearly all names are made of, and what means the same in a path.
+# Characters that need no escaping in a path, sufficient for nearly all names.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]+", flags=re.ASCII)
 
 
 class PatchType(StrEnum):
-    """How a patch is to be understood."""
+    """The content type of a patch."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -34,7 +34,7 @@ class PatchType(StrEnum):
 
 
 class Propagation(StrEnum):
-    """What becomes of the dependents of a deleted object."""
+    """What happens to the dependents of a deleted object."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -43,21 +43,21 @@ class Propagation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """Which objects, and how fresh. Selectors also go for watches."""
+    """Selectors, page size and resource version of a list. Selectors also apply to watches."""
 
     label_selector: str = ""
     field_selector: str = ""
     limit: int = 500
-    """Objects of one page; 0 is all at once."""
+    """Objects per page; 0: all in one response."""
     resource_version: str = ""
-    """Empty is the newest state, "0" any that the server has at hand."""
+    """Empty: the newest state; "0": any state that the server has cached."""
     resource_version_match: str = ""
 
     def selectors(self) -> dict[str, str]:
         return {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
 
     def query(self, continue_token: str = "") -> dict[str, str]:
-        """The query of a page; the later ones must not say the version again."""
+        """The query of a page; pages with a continue token must not have the version."""
         found = self.selectors() | {"limit": str(self.limit or "")}
         if continue_token:
             return found | {"continue": continue_token}
@@ -69,15 +69,15 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How a write is done."""
+    """Options of a write."""
 
     dry_run: bool = False
     field_manager: str = ""
-    """Who writes; by default what the user agent begins with."""
+    """The field manager; by default the start of the user agent."""
     field_validation: str = ""
     """Ignore, Warn or Strict; empty is the server's default."""
     force: bool = False
-    """Only for apply: take fields from their managers."""
+    """Only for apply: take over fields of other managers."""
 
     def query(self) -> dict[str, str]:
         return {
@@ -89,7 +89,7 @@ class WriteOptions:
 
 
 def group_version_path(group_version: GroupVersion) -> str:
-    """Where a group version begins."""
+    """The path of a group version."""
     if not group_version.group:
         return f"/api/{_segment(group_version.version)}"
     return f"/apis/{_segment(group_version.group)}/{_segment(group_version.version)}"
@@ -98,7 +98,7 @@ def group_version_path(group_version: GroupVersion) -> str:
 def resource_path(
     resource: GroupVersionResource, *, namespace: str = "", name: str = "", subresource: str = ""
 ) -> str:
-    """Where a collection, an object or a part of it is."""
+    """The path of a collection, object or subresource."""
     parts = [group_version_path(resource.group_version)]
     if namespace:
         parts += ["namespaces", _segment(namespace)]
@@ -107,21 +107,21 @@ def resource_path(
         parts.append(_segment(name))
     if subresource:
         if not name:
-            raise ValueError(f"a subresource of no object: {subresource!r}")
+            raise ValueError(f"a subresource without an object name: {subresource!r}")
         parts += [_segment(part) for part in subresource.split("/")]
     return "/".join(parts)
 
 
 def with_query(path: str, query: Mapping[str, str]) -> str:
-    """The path with those parameters that are not empty."""
-    said = tuple((name, value) for name, value in query.items() if value)
-    return f"{path}?{_encoded(said)}" if said else path
+    """The path with all parameters that are not empty."""
+    given = tuple((name, value) for name, value in query.items() if value)
+    return f"{path}?{_encoded(given)}" if given else path
 
 
 @lru_cache(maxsize=QUERIES_KEPT_MAX)
-def _encoded(said: tuple[tuple[str, str], ...]) -> str:
-    """Many requests ask in the same way."""
-    return urlencode(said, quote_via=quote)
+def _encoded(given: tuple[tuple[str, str], ...]) -> str:
+    """Cached, because many requests have the same query."""
+    return urlencode(given, quote_via=quote)
 
 
 def delete_options(
@@ -132,11 +132,11 @@ def delete_options(
     grace_period_seconds: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """The body of a deletion."""
+    """The body of a delete request."""
     body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
     conditions = {"uid": uid, "resourceVersion": resource_version}
-    if said := {name: value for name, value in conditions.items() if value}:
-        body["preconditions"] = said
+    if preconditions := {name: value for name, value in conditions.items() if value}:
+        body["preconditions"] = preconditions
     if propagation is not None:
         body["propagationPolicy"] = str(propagation)
     if grace_period_seconds is not None:
@@ -147,9 +147,9 @@ def delete_options(
 
 
 def _segment(text: str) -> str:
-    """One part of a path, which cannot become two, none, or a step upwards."""
+    """Escape one path segment, which must not add or remove segments."""
     if not text or len(text) > NAME_LENGTH_MAX or text in {".", ".."} or "/" in text:
-        raise ValueError(f"no name: {text[:256]!r}")
+        raise ValueError(f"invalid name: {text[:256]!r}")
     if _PLAIN.fullmatch(text):
         return text
     return quote(text, safe=":@!$&'()*+,;=~")

@@ -1,7 +1,7 @@
-"""Whether and when a refused request is sent again: pure, with chance as an argument.
+"""When to retry a rejected request: pure, with randomness as an argument.
 
-Only a refusal is retried, where the server has said that it did nothing, or where nothing can be
-done twice. A lost answer is the caller's to think about: it may have been carried out.
+Only rejected requests are retried: the server did nothing, or the request is idempotent. A lost
+response is left to the caller, because the request may have been executed.
 
 Not here: sleeping.
 """
@@ -14,20 +14,20 @@ from typing import Final
 from restow.aio import Randomness
 from restow.apimachinery.status_error import StatusError
 
-# The server refused before it began.
+# The server rejected the request before execution.
 _NOTHING_DONE: Final = frozenset({429, 503})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often, and how long to wait at most. Only answers with `Retry-After` are retried."""
+    """Limits of retries. Only responses with `Retry-After` are retried."""
 
     attempts_max: int = 10
     wait_seconds_max: float = 30.0
-    """A server that wants a longer wait is not waited for: the caller is told."""
+    """With a longer Retry-After the error is raised instead."""
     jitter: float = 0.25
-    """The share by which a wait is made longer by chance, so that clients come back apart."""
+    """Random share added to each wait, so that clients do not retry at the same time."""
 
     def __post_init__(self) -> None:
         if self.attempts_max < 1 or self.wait_seconds_max < 0 or not 0 <= self.jitter <= 1:
@@ -36,15 +36,15 @@ class RetryPolicy:
     def wait_seconds(
         self, error: StatusError, *, method: str, attempts: int, randomness: Randomness
     ) -> float | None:
-        """How long to wait before the next attempt, after so many; None is: give up."""
-        asked = float(error.retry_after_seconds)
-        if asked <= 0 or attempts >= self.attempts_max or asked > self.wait_seconds_max:
+        """The wait before the next attempt, after `attempts`; None: do not retry."""
+        requested = float(error.retry_after_seconds)
+        if requested <= 0 or attempts >= self.attempts_max or requested > self.wait_seconds_max:
             return None
         is_safe = method in _SAFE_METHODS and error.code >= 500
         if error.code not in _NOTHING_DONE and not is_safe:
             return None
-        return asked + randomness.uniform(0, self.jitter * asked)
+        return requested + randomness.uniform(0, self.jitter * requested)
 
 
 NO_RETRY: Final = RetryPolicy(attempts_max=1)
-"""For callers that read the server's load from its refusals, or have no time to wait."""
+"""For callers that measure the server's load by its 429s, or cannot wait."""

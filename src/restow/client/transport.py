@@ -1,14 +1,14 @@
-"""The seam between the client and the wire: a request goes out, an answer comes back in pieces.
+"""The interface between the client and the wire: sends a request, returns a streamed response.
 
     async with transport.send(Request(method="GET", target="/version")) as response:
         body = await response.read(bytes_max=1_000_000)
 
-Two forms: `HttpTransport` speaks HTTP/1.1 to a server, `InProcessTransport` calls a function.
-Leaving the block before the body has been read gives the answer up. Whatever goes wrong below HTTP
-is a ConnectionFailed in both.
+Two implementations: `HttpTransport` uses HTTP/1.1, `InProcessTransport` calls a function. Leaving
+the block before the body has been read discards the response. All failures below HTTP are
+ConnectionFailed in both.
 
-Not here: what a path or an answer means, whether to try again later, and how long to wait: whoever
-asks sets a deadline around it.
+Not here: the meaning of paths and responses, retries, and timeouts: the caller sets a deadline
+around the request.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """What is sent. The target is a path with its query, ready for the wire."""
+    """A request. The target is an encoded path with its query."""
 
     method: str
     target: str
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     is_stream: bool = False
-    """Whether the answer may go on without end, as a watch does."""
+    """Whether the response may be unbounded, as of a watch."""
     is_repeatable: bool = False
-    """Whether it does no harm to send it twice, as a GET never does."""
+    """Whether it is idempotent, so that it can be sent twice, like a GET."""
 
     @property
     def is_write(self) -> bool:
-        """Whether it may have changed something if its answer is lost."""
+        """Whether it may have changed something if its response is lost."""
         return self.method != "GET"
 
 
 class ClientResponse:
-    """An answer whose body is still coming. Names of headers are in lower case."""
+    """A response whose body is still being received. Header names are in lower case."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ClientResponse:
         *,
         whole: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`whole` is a quicker way to all pieces of a small body, if there is one."""
+        """`whole` reads a small body faster, if possible."""
         self.status = status
         self.headers = headers
         self._pieces = pieces
@@ -68,11 +68,11 @@ class ClientResponse:
         self._whole = whole
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes, once."""
+        """The body as it arrives; can be iterated once."""
         return self._pieces
 
     async def read(self, *, bytes_max: int) -> bytes:
-        """The whole body, once; ConnectionFailed if it has more bytes than that."""
+        """Read the whole body, once; AnswerTooLarge above `bytes_max`."""
         if self._whole is not None:
             body = await self._whole()
             if len(body) > bytes_max:
@@ -89,25 +89,25 @@ class ClientResponse:
 
 
 class Transport(Protocol):
-    """A way to a server."""
+    """Sends requests to one server."""
 
     @property
     def server(self) -> str:
-        """The address, for people."""
+        """The server address, for messages."""
         ...
 
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
-        """Send the request; the block begins when the head of the answer is there."""
+        """Send the request; the block is entered when the head of the response has arrived."""
         ...
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InProcessResponse:
-    """What a handler in this process gives: the body whole, or in pieces."""
+    """The response of an in-process handler, with the whole body or its pieces."""
 
     status: int
     body: bytes | AsyncIterator[bytes] = b""
@@ -115,11 +115,11 @@ class InProcessResponse:
 
 
 Handler = Callable[[str, str, Mapping[str, str], bytes], Awaitable[InProcessResponse]]
-"""Method, target, headers in lower case, body."""
+"""Arguments: method, target, headers in lower case, body."""
 
 
 class InProcessTransport:
-    """Calls a function instead of a server: for tests and for the simulator."""
+    """Calls a function instead of a server, for tests and the simulator."""
 
     def __init__(self, handler: Handler, *, server: str = "in-process") -> None:
         self.server = server
@@ -130,7 +130,7 @@ class InProcessTransport:
     async def send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         if self._closed:
             raise closed(self.server)
-        # Checked as on the wire, or the simulator would let pass what no server gets.
+        # Validated as for HTTP, otherwise the simulator would accept what no server receives.
         encode_request(request.method, request.target, request.headers, request.body)
         headers = {name.lower(): value for name, value in request.headers}
         try:
@@ -165,11 +165,10 @@ class InProcessTransport:
 
 
 class HttpTransport:
-    """HTTP/1.1 to one server, over a bounded number of kept connections.
+    """HTTP/1.1 to one server, over a limited number of reused connections.
 
-    A GET is sent once more, on a new connection, when a kept one turns out to have been dropped;
-    so is what its sender calls repeatable. Nothing else is: what may have been carried out is not
-    done twice.
+    A GET, or a request marked as repeatable, is sent once more on a new connection if a reused one
+    turns out to be closed. Others are not, because they may have been executed.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class HttpTransport:
         await self._connections.close()
 
     async def begin(self, request: ClientRequest) -> tuple[ClientConnection, Head]:
-        """Send, and read the head of the answer; the connection is the caller's to `end`."""
+        """Send, and read the head of the response; the caller must `end` the connection."""
         data = self._encode(request)
         await self._connections.enter(is_stream=request.is_stream)
         try:
@@ -201,7 +200,7 @@ class HttpTransport:
         return connection, head
 
     def end(self, request: ClientRequest, connection: ClientConnection, *, is_kept: bool) -> None:
-        """Done with an answer; its connection may be good for the next one."""
+        """Finish a response; its connection can be reused if `is_kept`."""
         self._connections.leave(is_stream=request.is_stream)
         if is_kept:
             self._connections.give_back(connection)
@@ -213,7 +212,9 @@ class HttpTransport:
 
     def _encode(self, request: ClientRequest) -> bytes:
         if len(request.body) > REQUEST_BYTES_MAX:
-            raise ValueError(f"a body of {len(request.body)} bytes is more than any server takes")
+            raise ValueError(
+                f"a body of {len(request.body)} bytes exceeds {REQUEST_BYTES_MAX} bytes"
+            )
         headers = [
             self._host,
             ("Accept-Encoding", "identity"),
@@ -227,17 +228,19 @@ class HttpTransport:
         connection = self._connections.take_kept()
         if connection is not None:
             try:
-                return connection, await self._ask(connection, request, data)
+                return connection, await self._send_on(connection, request, data)
             except ConnectionFailed as error:
                 may_repeat = request.is_repeatable or not request.is_write
                 if not may_repeat or not isinstance(error.__cause__, OSError | EOFError):
                     raise
         connection = await self._connections.connect()
-        return connection, await self._ask(connection, request, data)
+        return connection, await self._send_on(connection, request, data)
 
-    async def _ask(self, connection: ClientConnection, request: ClientRequest, data: bytes) -> Head:
+    async def _send_on(
+        self, connection: ClientConnection, request: ClientRequest, data: bytes
+    ) -> Head:
         try:
-            # Not drained: a server may answer, and refuse, before it has read the whole body.
+            # Not drained: a server may respond, with an error, before it has read the whole body.
             connection.is_at_end = False
             connection.writer.write(data)
             return await read_head(connection.reader, method=request.method)
@@ -250,9 +253,9 @@ class HttpTransport:
 
 
 class _Sending:
-    """One request and its answer, on a connection that is kept if the answer was read whole.
+    """One request and its response; the connection is reused if the response was read completely.
 
-    No generator, but for large bodies: many small requests cost little more than their bytes.
+    It is not a generator, except for large bodies, to keep small requests cheap.
     """
 
     __slots__ = ("_connection", "_head", "_pieces", "_request", "_transport")
@@ -302,5 +305,5 @@ class _Sending:
 
 
 def closed(server: str) -> ConnectionFailed:
-    """The error of a transport that is used after its end."""
+    """The error of a request on a closed transport."""
     return ConnectionFailed(server, "the client is closed", advice="Use it before it is closed")

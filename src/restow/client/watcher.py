@@ -1,13 +1,13 @@
-"""Watches: the events of a resource from a version on, across streams that end and break.
+"""Watches: the events of a resource from a version on, over streams that end and break.
 
-A stream ends every few minutes, and whenever a server stops. The next one goes on after the last
-version seen, so nothing is lost and nothing comes twice. When the server has forgotten that version
-it says 410, and `Expired` tells the caller to list anew.
+A stream ends every few minutes, and whenever a server stops. The next one resumes after the last
+version, so that no event is lost or repeated. When that version is compacted the server returns
+410, and `Expired` tells the caller to list again.
 
-A watch needs a version to begin with. Without one a server would send what exists in the order of
-names, and no version of it would be a place to go on from.
+A watch needs an initial version. Without one, a server sends all existing objects in the order of
+their names, and none of their versions can be resumed from.
 
-Not here: lists, and what becomes of the objects (`informer`).
+Not here: lists, and the use of the objects (`informer`).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from restow.client.errors import ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import JSON, PARTIAL, with_query
 
-# A stream that ends before this, without an event, counts as a failure: do not spin.
+# A stream that ends earlier without an event counts as a failure, to avoid a busy loop.
 _STREAM_SECONDS_MIN: Final = 1.0
-# How long a server may be late in ending a stream before it counts as dead.
+# How late a server may end a stream before the connection counts as dead.
 _GRACE_SECONDS: Final = 30.0
 _ERROR: Final = "ERROR"
 _BACKOFF: Final = Backoff(initial_seconds=0.2, factor=2, max_seconds=15, jitter=0.5)
 
 
 class EventType(StrEnum):
-    """What happened to an object."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
     BOOKMARK = "BOOKMARK"
-    """Nothing, but all before this version has been told."""
+    """No change; all events up to this version have been sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPolicy:
-    """How long a stream lasts, and how often one that failed is opened again."""
+    """The duration of a stream, and the retries after failures."""
 
     stream_seconds_min: int = 300
     stream_seconds_max: int = 600
-    """Each stream gets a time between, so that watches do not all end at once."""
+    """Each stream has a random duration in between, so that watches do not all end at once."""
     failures_max: int = 10
-    """In a row; then the error goes to the caller."""
+    """Consecutive failures; then the error is raised."""
     backoff: Backoff = _BACKOFF
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class WatchPolicy:
 
 
 class Watcher:
-    """One watch: where it is, and how it goes on."""
+    """One watch with its current version."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Watcher:
         metadata_only: bool,
     ) -> None:
         if resource_version in {"", "0"}:
-            raise ValueError("a watch begins at the version of a list")
+            raise ValueError("a watch needs the resource version of a list")
         self.version = resource_version
-        """All up to here has been told."""
+        """All events up to this version have been delivered."""
         self._caller = caller
         self._path = path
         self._query = query
@@ -102,7 +102,7 @@ class Watcher:
         self._failures = 0
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
-        """The events, without end; Expired when the server cannot go on from the version."""
+        """Iterate over events without end; Expired if the server cannot resume from the version."""
         clock = self._caller.runtime.clock
         while True:
             began, before = clock.monotonic(), self.version
@@ -143,41 +143,41 @@ class Watcher:
         value = self._caller.decode(line)
         kind, found = value.get("type"), value.get("object")
         if not isinstance(found, dict):
-            raise self._no_event(line)
+            raise self._invalid_event(line)
         if kind == _ERROR:
             raise status_from_dict(found)
         try:
             return WatchEvent(EventType(str(kind)), found)
         except ValueError as error:
-            raise self._no_event(line) from error
+            raise self._invalid_event(line) from error
 
     def _next_wait(self, error: ConnectionFailed | StatusError | None) -> float:
-        """How long to wait before the next stream; raises what waiting does not mend."""
-        asked_seconds = 0.0
+        """The wait before the next stream; raises errors that a retry cannot resolve."""
+        requested_seconds = 0.0
         if isinstance(error, StatusError):
             if error.code == 410:
                 raise _expired(error) from error
             if error.code != 429 and error.code < 500:
                 raise error
-            asked_seconds = error.retry_after_seconds
+            requested_seconds = error.retry_after_seconds
         if error is not None and self._failures >= self._policy.failures_max:
             raise error
-        # A stream that ends early again and again waits longer and longer, but is no error.
+        # Streams that repeatedly end early get longer waits, but are not an error.
         randomness = self._caller.runtime.randomness
         wait_seconds = self._policy.backoff.delay_seconds(self._failures, randomness)
         self._failures += 1
-        return max(wait_seconds, min(asked_seconds, self._policy.backoff.max_seconds))
+        return max(wait_seconds, min(requested_seconds, self._policy.backoff.max_seconds))
 
-    def _no_event(self, line: bytes) -> ConnectionFailed:
+    def _invalid_event(self, line: bytes) -> ConnectionFailed:
         return ConnectionFailed(
             self._caller.transport.server,
-            f"the stream has something that is no event: {line[:64]!r}",
-            advice="Check that the address is that of a Kubernetes API server",
+            f"the stream contains an invalid event: {line[:64]!r}",
+            advice="Check that this is the address of a Kubernetes API server",
         )
 
 
 def _expired(error: StatusError) -> Expired:
-    """Old servers say Gone where newer ones say Expired."""
+    """Convert to Expired: old servers send the reason Gone instead."""
     if isinstance(error, Expired):
         return error
     return Expired(error.message, details=error.details, causes=error.causes)

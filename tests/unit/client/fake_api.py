@@ -1,7 +1,7 @@
-"""A small API server in memory, behind the seam of the transport: one resource, with faults.
+"""An in-memory API server behind the transport interface: one resource, with faults.
 
-It has versions, pages at a version, watches from a version on, compaction, and conflicts: as much
-as a client can notice. Tests change `refuse` and `cut` to make it fail.
+It has resource versions, pages at a version, watches from a version, compaction and conflicts: all
+that a client can observe. Tests change `refuse` and `cut` to make it fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = GroupResource("", "configmaps")
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as the server saw it."""
+    """A request as received by the server."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Sent:
 
 
 class FakeApi:
-    """The server. Objects are found by their path."""
+    """The server. Objects are stored by path."""
 
     def __init__(self) -> None:
         self.version = 10
@@ -54,12 +54,12 @@ class FakeApi:
         self.refuse: list[StatusError | Exception] = []
         """Raised by the next requests, one each."""
         self.lost_answers = 0
-        """So many writes are carried out, and their answers lost."""
+        """The number of writes that are executed without a response."""
         self.watches = 0
         self._changed = asyncio.Event()
         self._cuts = 0
 
-    # What a test does.
+    # Used by tests.
 
     def put(self, path: str, value: Object, *, kind: str = "MODIFIED") -> Object:
         """Store an object under a path such as `/api/v1/namespaces/a/configmaps/b`."""
@@ -83,7 +83,7 @@ class FakeApi:
         self._record("DELETED", path, gone)
 
     def compact(self) -> None:
-        """Forget all history."""
+        """Discard the history."""
         self.compacted = self.version
         self.events.clear()
 
@@ -100,7 +100,7 @@ class FakeApi:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    # What the server does.
+    # The server.
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
@@ -194,7 +194,7 @@ class FakeApi:
 
 
 def _is_named(path: str) -> bool:
-    """Whether it leads to an object, not to a collection."""
+    """Whether the path is that of an object, not of a collection."""
     parts = path.split("/")[1:]
     return len(parts[3 if parts[0] == "apis" else 2 :]) % 2 == 0
 
@@ -216,7 +216,7 @@ def _headers_of(error: StatusError) -> dict[str, str]:
 
 
 def new_client(api: FakeApi, *, seed: str = "client") -> tuple[ApiClient, SimulatedClock]:
-    """A client of a server in memory, on a clock that the test drives."""
+    """A client of an in-memory server, with a clock that the test controls."""
     clock = SimulatedClock()
     runtime = Runtime.simulated(seed, clock=clock)
     return ApiClient(InProcessTransport(api.handle), runtime=runtime), clock

@@ -1,4 +1,4 @@
-"""The verbs of the client, against a server in memory."""
+"""The verbs of the client, with an in-memory server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def filled(count: int) -> FakeApi:
 
 
 async def test_write_and_read() -> None:
-    """What is created can be read, updated and deleted, in the namespace that it names."""
+    """A created object can be read, updated and deleted, in its own namespace."""
     api = FakeApi()
     client, _ = new_client(api)
     made = await client.create(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": "n"}})
@@ -55,7 +55,7 @@ async def test_write_and_read() -> None:
 
 
 async def test_what_is_sent() -> None:
-    """Options, content types and forms go to the server as Kubernetes spells them."""
+    """Options, content types and representations are sent as Kubernetes defines them."""
     api = filled(1)
     client, _ = new_client(api)
     await client.get(CONFIG_MAPS, "0", namespace="n", metadata_only=True, resource_version="5")
@@ -104,7 +104,7 @@ async def test_what_is_sent() -> None:
 
 
 async def test_mistakes_of_the_caller_are_not_sent() -> None:
-    """An object without a name, and an apply without a manager, are refused here."""
+    """An object without a name, and an apply without a field manager, are rejected locally."""
     api = FakeApi()
     client, _ = new_client(api)
     with pytest.raises(ValueError, match="no name"):
@@ -117,7 +117,7 @@ async def test_mistakes_of_the_caller_are_not_sent() -> None:
 
 
 async def test_pages() -> None:
-    """All objects come in pages of one moment, each with its kind."""
+    """All objects are listed in pages of one version, each with its kind."""
     api = filled(7)
     client, _ = new_client(api)
     pages = [page async for page in client.pages(CONFIG_MAPS, options=ListOptions(limit=3))]
@@ -135,7 +135,7 @@ async def test_pages() -> None:
 
 
 async def test_a_list_that_outlives_its_moment() -> None:
-    """When the moment is forgotten a list ends with Expired or, if asked to, goes on from now."""
+    """When the token expires, a list raises Expired or, with the option, continues from now."""
     options = ListOptions(limit=3)
     api = filled(7)
     client, _ = new_client(api)
@@ -156,7 +156,7 @@ async def test_a_list_that_outlives_its_moment() -> None:
 
 
 async def test_a_list_does_not_go_on_for_ever() -> None:
-    """Tokens that are always too old, pages that lead to themselves, and too many pages end it."""
+    """Tokens that always expire, pages that refer to themselves, and too many pages end it."""
     api = filled(7)
     client, _ = new_client(api)
     too_old = [status.expired("old", continue_token="0-0") for _ in range(EXPIRATIONS_MAX + 1)]
@@ -170,7 +170,7 @@ async def test_a_list_does_not_go_on_for_ever() -> None:
         return InProcessResponse(200, b'{"kind":"XList","metadata":{"continue":"t"},"items":[]}')
 
     client = ApiClient(InProcessTransport(same), runtime=Runtime.simulated("same"))
-    with pytest.raises(ConnectionFailed, match="leads to itself"):
+    with pytest.raises(ConnectionFailed, match="continue token is its own"):
         [_ async for _ in client.pages(CONFIG_MAPS)]
     short = ApiClient(
         InProcessTransport(filled(7).handle),
@@ -182,7 +182,7 @@ async def test_a_list_does_not_go_on_for_ever() -> None:
 
 
 async def test_busy_servers_are_waited_for() -> None:
-    """429 and 503 with Retry-After are tried again after that time, and a bit."""
+    """429 and 503 with Retry-After are retried after that time, with jitter."""
     api = filled(1)
     client, clock = new_client(api)
     api.refuse = [
@@ -198,11 +198,11 @@ async def test_busy_servers_are_waited_for() -> None:
 
 
 async def test_a_lost_answer_is_not_asked_for_again() -> None:
-    """A write whose answer is lost is sent once, and the error says that it may have happened."""
+    """A write whose response is lost is sent once, and the error says that it may be executed."""
     api = FakeApi()
     client, _ = new_client(api)
     api.lost_answers = 1
-    with pytest.raises(ConnectionFailed, match="may have been carried out"):
+    with pytest.raises(ConnectionFailed, match="may have been executed"):
         await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="n")
     assert len(api.sent) == 1
     assert list(api.objects) == [f"{PATH}/a"]
@@ -223,16 +223,16 @@ async def test_a_server_that_does_not_answer() -> None:
         runtime=Runtime.simulated("hang", clock=clock),
         limits=ClientLimits(request_seconds_max=5),
     )
-    with pytest.raises(ConnectionFailed, match="no answer in time"):
+    with pytest.raises(ConnectionFailed, match="no response in time"):
         await clock.run_until_done(client.version())
     assert clock.monotonic() == 5
-    with pytest.raises(ConnectionFailed, match="may have been carried out"):
+    with pytest.raises(ConnectionFailed, match="may have been executed"):
         await clock.run_until_done(client.delete(CONFIG_MAPS, "a", namespace="n"))
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"", b"\xff"])
 async def test_answers_that_are_no_objects(body: bytes) -> None:
-    """A success without a JSON object is no answer of an API server."""
+    """A successful response without a JSON object is not one of an API server."""
 
     async def serve(
         method: str, target: str, headers: Mapping[str, str], body_: bytes
@@ -240,12 +240,12 @@ async def test_answers_that_are_no_objects(body: bytes) -> None:
         return InProcessResponse(200, body)
 
     client = ApiClient(InProcessTransport(serve), runtime=Runtime.simulated("html"))
-    with pytest.raises(ConnectionFailed, match="no JSON object"):
+    with pytest.raises(ConnectionFailed, match="not a JSON object"):
         await client.get(GroupVersionResource("g", "v1", "things"), "a")
 
 
 async def test_answers_that_are_too_large() -> None:
-    """An answer beyond the limit is given up, with the advice to list in pages."""
+    """A response over the limit is aborted, with the advice to list in pages."""
     client = ApiClient(
         InProcessTransport(filled(50).handle),
         runtime=Runtime.simulated("large"),
@@ -256,7 +256,7 @@ async def test_answers_that_are_too_large() -> None:
 
 
 async def test_a_closed_client() -> None:
-    """After its end a client says so."""
+    """A closed client raises an error."""
     client, _ = new_client(FakeApi())
     async with client:
         pass

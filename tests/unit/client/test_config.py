@@ -51,7 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 
 
 def test_all_fields(tmp_path: Path, files: CertificateFiles) -> None:
-    """Every field that is understood arrives, from data and from files beside the kubeconfig."""
+    """Every supported field is read, from data and from files relative to the kubeconfig."""
     (tmp_path / "token").write_text("from-a-file\n")
     config = read_kubeconfig(
         [
@@ -106,7 +106,7 @@ def test_secrets_are_not_shown(files: CertificateFiles) -> None:
 
 
 def test_insecure(tmp_path: Path) -> None:
-    """Without verification any certificate will do, if the file says so."""
+    """Without verification any certificate is accepted, if the file says so."""
     path = write(tmp_path, document(cluster={"insecure-skip-tls-verify": True}))
     context = read_kubeconfig([path]).ssl_context()
     assert context is not None
@@ -114,7 +114,7 @@ def test_insecure(tmp_path: Path) -> None:
 
 
 def test_files_are_merged(tmp_path: Path) -> None:
-    """Of entries with one name the first counts; the current context is the first that is set."""
+    """The first entry of a name, and the first current context, win."""
     one = write(tmp_path, {"users": [{"name": "u", "user": {"token": "first"}}]}, "one")
     two = write(tmp_path, document(user={"token": "second"}), "two")
     three = write(
@@ -128,13 +128,13 @@ def test_files_are_merged(tmp_path: Path) -> None:
 
 
 def test_a_named_context(tmp_path: Path) -> None:
-    """A context can be named, and then the current one does not matter."""
+    """A named context overrides the current one."""
     value = document() | {"current-context": "gone"}
     assert read_kubeconfig([write(tmp_path, value)], context="x").server == "https://h:6443"
 
 
 def test_where_a_configuration_is_found(tmp_path: Path) -> None:
-    """$KUBECONFIG, then the home, then the pod's own account; otherwise a clear text."""
+    """$KUBECONFIG, then the home directory, then the service account; otherwise an error."""
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(ConfigInvalid, match=r"no such file; set KUBECONFIG"):
         find_config({}, home=tmp_path)
@@ -151,11 +151,11 @@ REFUSED = {
     "basic": (document(user={"username": "a", "password": "b"}), "'u': username: basic"),
     "proxy": (document(cluster={"proxy-url": "http://p"}), r"cluster 'c': proxy-url: proxies"),
     "no-server": (document(cluster={"server": ""}), "cluster 'c': server is not set"),
-    "bad-server": (document(cluster={"server": "h:6443"}), "is no address such as"),
-    "bad-port": (document(cluster={"server": "https://h:x"}), "is no address such as"),
-    "newline": (document(cluster={"server": "https://h/\n"}), "is no address such as"),
-    "user-in-url": (document(cluster={"server": "https://a:b@h"}), "is no address such as"),
-    "number": (document(user={"token": 7}), "user 'u': token must be text"),
+    "bad-server": (document(cluster={"server": "h:6443"}), "is not an address such as"),
+    "bad-port": (document(cluster={"server": "https://h:x"}), "is not an address such as"),
+    "newline": (document(cluster={"server": "https://h/\n"}), "is not an address such as"),
+    "user-in-url": (document(cluster={"server": "https://a:b@h"}), "is not an address such as"),
+    "number": (document(user={"token": 7}), "user 'u': token must be a string"),
     "flag": (document(cluster={"insecure-skip-tls-verify": "yes"}), "must be true or false"),
     "both": (
         document(
@@ -171,26 +171,29 @@ REFUSED = {
         document(cluster={"certificate-authority": "nothing.pem"}),
         "certificate-authority .*/nothing.pem cannot be read: No such file",
     ),
-    "half": (document(user={"client-certificate-data": data("x")}), "belong together"),
-    "groups": (document(user={"as-groups": ["a"]}), "user 'u': as is not set"),
+    "half": (document(user={"client-certificate-data": data("x")}), "must be set together"),
+    "groups": (
+        document(user={"as-groups": ["a"]}),
+        "as-groups, as-uid and as-user-extra require as",
+    ),
     "header": (document(user={"token": "a\r\nX: y"}), "token has characters"),
     "plain-http": (
         document(cluster={"server": "http://h"}, user={"token": "t"}),
-        "plain http, over which no credential is sent",
+        "plain http, which must not carry credentials",
     ),
     "no-context": (document() | {"current-context": ""}, "current-context is not set"),
-    "unknown-context": (document() | {"current-context": "z"}, "no context 'z'; there are: x"),
-    "unknown-user": (document(user={}) | {"users": []}, "no user 'u'; there are: none"),
+    "unknown-context": (document() | {"current-context": "z"}, "no context 'z'; available: x"),
+    "unknown-user": (document(user={}) | {"users": []}, "no user 'u'; available: none"),
     "users": (document() | {"users": {"u": {}}}, "users must be a list of mappings"),
-    "kind": ({"kind": "Pod"}, "no kubeconfig: kind must be Config"),
+    "kind": ({"kind": "Pod"}, "not a kubeconfig: kind must be Config"),
     "yaml": ("a: b: c", "config: not YAML"),
-    "list": ("[]", "no kubeconfig"),
+    "list": ("[]", "not a kubeconfig"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_understood_is_refused(tmp_path: Path, case: str) -> None:
-    """Each refusal names the file, the entry and the field, and says what to do."""
+    """Each error names the file, the entry and the field, and says what to do."""
     value, text = REFUSED[case]
     with pytest.raises(ConfigInvalid, match=text) as caught:
         read_kubeconfig([write(tmp_path, value)])
@@ -198,12 +201,12 @@ def test_what_is_not_understood_is_refused(tmp_path: Path, case: str) -> None:
 
 
 def test_certificates_that_are_none(files: CertificateFiles) -> None:
-    """An authority, or a pair of certificate and key, that is no PEM is refused by name."""
-    with pytest.raises(ConfigInvalid, match="certificate-authority holds no certificate"):
+    """A CA, or a pair of certificate and key, that is not PEM is rejected by name."""
+    with pytest.raises(ConfigInvalid, match="certificate-authority is not a certificate"):
         ClientConfig(server="https://h", ca_pem="x").ssl_context()
     pair = files.cert_file.read_text(), files.ca_file.read_text()
     config = ClientConfig(server="https://h", client_cert_pem=pair[0], client_key_pem=pair[1])
-    with pytest.raises(ConfigInvalid, match="no pair in PEM form"):
+    with pytest.raises(ConfigInvalid, match="not a pair in PEM form"):
         config.ssl_context()
 
 
@@ -228,7 +231,7 @@ def test_a_pod(tmp_path: Path) -> None:
 
 
 async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
-    """A renewed token is used after a minute, at once after a refusal, and a gap does no harm."""
+    """A rotated token is used after a minute, at once after a 401; a missing file is tolerated."""
     clock = SimulatedClock()
     path = tmp_path / "token"
     credentials = ClientCredentials(ClientConfig(server="https://h", token_file=path), clock)

@@ -1,4 +1,4 @@
-"""Discovery: documents that need not be right, and names as people type them."""
+"""Discovery: invalid documents, and lookup by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DOCUMENTS: dict[str, Any] = {
 async def serve(
     method: str, target: str, headers: Mapping[str, str], body: bytes
 ) -> InProcessResponse:
-    """A server of documents, of which one aggregated group is down."""
+    """A server with discovery documents, of which one aggregated group is down."""
     if target.startswith("/apis/down.io"):
         return InProcessResponse(503, status.unavailable("no endpoints").to_bytes())
     if target not in DOCUMENTS:
@@ -87,13 +87,13 @@ def client() -> ApiClient:
     ],
 )
 async def test_names(client: ApiClient, text: str, found: str) -> None:
-    """Plurals, singulars, kinds and short names, with a group or a version or neither."""
+    """Plurals, singulars, kinds and short names, with group, version or neither."""
     discovered = await client.discover()
     assert "/".join(discovered.find(text).resource) == found
 
 
 async def test_a_group_that_is_down_does_not_hide_the_others(client: ApiClient) -> None:
-    """What cannot be read is told as a failure, and in the text about unknown names."""
+    """A group that cannot be read is listed in the failures, and in errors for unknown names."""
     discovered = await client.discover()
     assert [str(each) for each in discovered.failures] == ["down.io/v1"]
     with pytest.raises(NoSuchResource, match=r"did you mean deployment.*down\.io/v1"):
@@ -101,7 +101,7 @@ async def test_a_group_that_is_down_does_not_hide_the_others(client: ApiClient) 
 
 
 async def test_facts_of_a_resource(client: ApiClient) -> None:
-    """Scope, verbs, hash and subresources are read; a subresource is no resource."""
+    """Scope, verbs, hash and subresources are read; a subresource is not a resource."""
     discovered = await client.discover()
     assert discovered.find("cm").storage_version_hash == "h="
     assert discovered.find("cm").verbs == {"get", "list"}
@@ -113,7 +113,7 @@ async def test_facts_of_a_resource(client: ApiClient) -> None:
 
 
 async def test_a_server_without_a_core_group() -> None:
-    """An aggregated server has groups of its own only."""
+    """An aggregated server has no core group."""
 
     async def serve_groups(
         method: str, target: str, headers: Mapping[str, str], body: bytes
@@ -146,7 +146,7 @@ JSON_VALUES = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["versions", "resources", "groups"]), JSON_VALUES))
 def test_documents_need_not_be_right(document: dict[str, Any]) -> None:
-    """Whatever a server sends, what is no group or resource is left out."""
+    """Whatever a server sends, invalid groups and resources are skipped."""
     read_core(document)
     read_groups(document)
     for each in read_resources(document, GroupVersion("", "v1")):

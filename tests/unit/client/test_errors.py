@@ -1,4 +1,4 @@
-"""The border between HTTP and our errors: total in both directions."""
+"""The conversion of HTTP responses and failures to errors, which is total."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIELDS = ("message", "reason", "code", "details", "metadata")
     header=st.none() | st.text(max_size=12),
 )
 def test_every_answer_has_its_error(code: int, body: bytes, header: str | None) -> None:
-    """Any code with any body and any Retry-After is a StatusError with that code and a text."""
+    """Any code with any body and any Retry-After is a StatusError with that code and a message."""
     headers = {} if header is None else {"retry-after": header}
     error = status_of_answer(code, headers, body)
     assert isinstance(error, StatusError)
@@ -48,7 +48,7 @@ def test_every_answer_has_its_error(code: int, body: bytes, header: str | None) 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_each_class_comes_back(kind: type[StatusError]) -> None:
-    """What a server raises is what its client raises, with message, code and reason."""
+    """The client raises the error of the server, with message, code and reason."""
     sent = kind("why", retry_after_seconds=3)
     error = status_of_answer(sent.code, {}, sent.to_bytes())
     assert type(error) is kind
@@ -56,7 +56,7 @@ def test_each_class_comes_back(kind: type[StatusError]) -> None:
 
 
 def test_what_http_says_counts() -> None:
-    """A body with another code, passed on by a proxy, does not make a refusal of another kind."""
+    """A body with another code, passed by a proxy, does not change the class of the error."""
     error = status_of_answer(503, {}, StatusError("x", code=404).to_bytes())
     assert error.code == 503
 
@@ -66,7 +66,7 @@ def test_what_http_says_counts() -> None:
     [("5", 5), (" 7 ", 7), ("-1", 1), ("Wed, 21 Oct 2026 07:28:00 GMT", 1), ("9" * 9, 86_400)],
 )
 def test_retry_after(header: str, seconds: int) -> None:
-    """Seconds are taken up to a day; a date, of whatever clock, is a second."""
+    """Seconds are accepted up to a day; a date counts as one second."""
     error = status_of_answer(429, {"retry-after": header}, b"Too many requests")
     assert isinstance(error, status.TooManyRequests)
     assert (error.retry_after_seconds, error.message) == (seconds, "Too many requests")
@@ -75,8 +75,8 @@ def test_retry_after(header: str, seconds: int) -> None:
 FAILURES: dict[BaseException, str] = {
     ssl.SSLCertVerificationError(1, "x"): "certificate-authority",
     ssl.SSLError(1, "x"): "HTTPS",
-    TimeoutError(): "server is up",
-    socket.gaierror(-2, "Name or service not known"): "resolver",
+    TimeoutError(): "server is running",
+    socket.gaierror(-2, "Name or service not known"): "DNS",
     ConnectionRefusedError(): "port",
     ConnectionResetError(): "try again",
     BrokenPipeError(): "try again",
@@ -91,16 +91,16 @@ FAILURES: dict[BaseException, str] = {
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 def test_every_failure_below_http_says_what_to_do(failure: BaseException) -> None:
-    """Whatever goes wrong below HTTP is one error, which names the server and the next step."""
+    """Every failure below HTTP is one error, which names the server and the next step."""
     error = connection_failed(failure, server="https://h:1")
     assert str(error).startswith("https://h:1: ")
     assert FAILURES[failure] in error.advice
 
 
 def test_what_may_have_happened_is_said() -> None:
-    """A write whose answer is lost may have been carried out, and the error says so."""
+    """A write whose response is lost may have been executed, and the error says so."""
     error = connection_failed(ConnectionResetError(), server="s", may_have_happened=True)
-    assert "may have been carried out" in str(error)
+    assert "may have been executed" in str(error)
     assert connection_failed(error, server="t") is error
     assert isinstance(error, ConnectionFailed)
 
@@ -112,7 +112,7 @@ def test_what_may_have_happened_is_said() -> None:
     attempts=st.integers(1, 12),
 )
 def test_what_is_retried(code: int, method: str, asked: int, attempts: int) -> None:
-    """Only with Retry-After; writes only where nothing was done; not too often, not too long."""
+    """Only with Retry-After; writes only if nothing was executed; limited in number and time."""
     policy = RetryPolicy(attempts_max=10, wait_seconds_max=30, jitter=0.25)
     wait_seconds = policy.wait_seconds(
         StatusError("", code=code, retry_after_seconds=asked),

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the client writes and reads it."""
+"""HTTP/1.1 requests and responses of the client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHUNKED = (
 async def read(
     data: bytes, *, method: str = "GET", cuts: list[int] | None = None
 ) -> tuple[Head, bytes]:
-    """An answer that comes in pieces, and then the end of the connection."""
+    """Read a response that arrives in pieces, followed by the end of the connection."""
     reader = asyncio.StreamReader(limit=STREAM_BYTES_MAX)
 
     async def feed() -> None:
@@ -57,7 +57,7 @@ def run(data: bytes, *, method: str = "GET", cuts: list[int] | None = None) -> t
 
 @given(st.data())
 def test_pieces_do_not_matter(data: st.DataObject) -> None:
-    """An answer means the same in whatever pieces it comes, with a length or in chunks."""
+    """The result does not depend on the pieces, with a length or in chunks."""
     answer = data.draw(st.sampled_from([ENDED, CHUNKED]))
     cuts = data.draw(st.lists(st.integers(0, len(answer)), max_size=12))
     head, body = run(answer, cuts=cuts)
@@ -66,20 +66,20 @@ def test_pieces_do_not_matter(data: st.DataObject) -> None:
 
 @given(st.integers(1, len(CHUNKED) - 1))
 def test_a_broken_answer_is_no_answer(length: int) -> None:
-    """An answer that ends early raises, wherever it is cut."""
+    """A truncated response raises, wherever it is cut."""
     with pytest.raises((asyncio.IncompleteReadError, ProtocolBroken)):
         run(CHUNKED[:length])
 
 
 @given(st.binary(max_size=200))
 def test_noise_is_refused(noise: bytes) -> None:
-    """Bytes that are no HTTP raise one of two errors, and nothing else."""
+    """Invalid HTTP raises one of two errors, and no other."""
     with pytest.raises((asyncio.IncompleteReadError, ProtocolBroken)):
         run(noise)
 
 
 def test_interim_answers_are_passed_over() -> None:
-    """Answers of the 1xx kind come before the real one and say nothing."""
+    """Interim responses (1xx) are skipped."""
     interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
     assert run(interim + ENDED)[1] == b"hello"
     with pytest.raises(ProtocolBroken, match="interim"):
@@ -95,7 +95,7 @@ def test_interim_answers_are_passed_over() -> None:
     ],
 )
 def test_connections_that_cannot_be_kept(answer: bytes, body: bytes) -> None:
-    """A body until the end, an old version, or `close`: the connection is not used again."""
+    """A body until the end, HTTP/1.0, or `close`: the connection is not reused."""
     head, found = run(answer)
     assert (found, head.is_kept) == (body, False)
 
@@ -104,7 +104,7 @@ def test_connections_that_cannot_be_kept(answer: bytes, body: bytes) -> None:
     ("status", "method"), [(b"204 No Content", "GET"), (b"304 Not", "GET"), (b"200 OK", "HEAD")]
 )
 def test_answers_without_a_body(status: bytes, method: str) -> None:
-    """Some answers have no body, whatever length they say."""
+    """Some responses have no body, whatever their length header is."""
     head, body = run(b"HTTP/1.1 " + status + b"\r\nContent-Length: 9\r\n\r\n", method=method)
     assert (body, head.is_kept) == (b"", True)
 
@@ -129,13 +129,13 @@ def test_answers_without_a_body(status: bytes, method: str) -> None:
     ],
 )
 def test_what_can_be_read_in_two_ways_is_refused(headers: bytes) -> None:
-    """Two lengths, unknown codings, folded and broken headers, and too many of them."""
+    """Two lengths, unknown codings, folded and invalid headers, and too many of them."""
     with pytest.raises(ProtocolBroken):
         run(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n\r\nhello")
 
 
 def test_equal_lengths_are_one() -> None:
-    """A length that is said twice alike is a length."""
+    """A repeated identical length is accepted."""
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"
     assert run(answer)[1] == b"hello"
 
@@ -155,7 +155,7 @@ def test_equal_lengths_are_one() -> None:
     ],
 )
 def test_what_is_too_much_or_too_new_is_refused(answer: bytes) -> None:
-    """Other protocols, endless heads and lines, chunks that do not fit, endless trailers."""
+    """Other protocols, unlimited heads and lines, invalid chunks, unlimited trailers."""
     with pytest.raises(ProtocolBroken):
         run(answer)
 
@@ -183,6 +183,6 @@ def test_a_request_on_the_wire() -> None:
 def test_nothing_can_be_smuggled_into_a_request(
     method: str, target: str, header: tuple[str, str]
 ) -> None:
-    """What would end a line early is refused before anything is sent."""
-    with pytest.raises(ValueError, match="no "):
+    """A line break inside a part is rejected before anything is sent."""
+    with pytest.raises(ValueError, match="invalid "):
         encode_request(method, target, [header], b"")

@@ -1,4 +1,4 @@
-"""The informer: its memory follows the server, through cuts, compaction and refusals."""
+"""The informer: its cache follows the server, through cuts, compaction and errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def truth(api: FakeApi) -> dict[str, str]:
 
 
 async def test_it_begins_with_a_list() -> None:
-    """It is synced when all pages are in, and not before; handlers hear of each object."""
+    """It is synced only when all pages are read; handlers get each object."""
     api = FakeApi()
     for name in "abcde":
         api.put(f"{PATH}/{name}", {})
@@ -87,7 +87,7 @@ async def test_it_begins_with_a_list() -> None:
 
 
 async def test_it_follows_changes() -> None:
-    """Additions, changes and deletions arrive, each with the object before and after."""
+    """Additions, changes and deletions are delivered, each with the object before and after."""
     api = FakeApi()
     first = api.put(f"{PATH}/a", {})
     async with informer_of(api) as (informer, clock):
@@ -109,8 +109,8 @@ async def test_it_follows_changes() -> None:
         assert informer.resource_version == str(api.version)
 
 
-async def test_it_lists_anew_after_compaction() -> None:
-    """What was missed is told as a difference: new, changed and gone objects, and no others."""
+async def test_it_lists_again_after_compaction() -> None:
+    """Missed changes are delivered as differences: added, changed and deleted objects only."""
     api = FakeApi()
     for name in "abc":
         api.put(f"{PATH}/{name}", {})
@@ -136,7 +136,7 @@ async def test_it_lists_anew_after_compaction() -> None:
 
 
 async def test_a_list_that_takes_too_long_is_done_at_once() -> None:
-    """When the pages of a list outlive its moment, the next list has one page."""
+    """When the pages of a list expire, the next list uses one page."""
     api = FakeApi()
     for name in "abcde":
         api.put(f"{PATH}/{name}", {})
@@ -148,7 +148,7 @@ async def test_a_list_that_takes_too_long_is_done_at_once() -> None:
 
 
 async def test_a_refusing_server_is_asked_less_and_less() -> None:
-    """Without the right to list it keeps trying, says why, and recovers when allowed."""
+    """Without permission to list it retries with backoff, reports why, and recovers."""
     api = FakeApi()
     api.refuse = [status.forbidden("no") for _ in range(1_000)]
     async with informer_of(api) as (informer, clock):
@@ -163,7 +163,7 @@ async def test_a_refusing_server_is_asked_less_and_less() -> None:
 
 
 async def test_old_failures_are_forgiven() -> None:
-    """After a good while a failure counts as the first one, and the next list is soon."""
+    """After a long watch a failure counts as the first one, and the next list is soon."""
     api = FakeApi()
     api.refuse = [status.internal("?") for _ in range(8)]
     async with informer_of(api) as (informer, clock):
@@ -177,7 +177,7 @@ async def test_old_failures_are_forgiven() -> None:
 
 
 async def test_it_is_bounded() -> None:
-    """More objects than allowed end it, be it in the list or by a later event."""
+    """More objects than allowed end it, in the list or by a later event."""
     api = FakeApi()
     for name in "ab":
         api.put(f"{PATH}/{name}", {})
@@ -202,8 +202,8 @@ STEPS = st.lists(
 
 @given(steps=STEPS, names=st.lists(st.sampled_from("abc"), min_size=40, max_size=40))
 async def test_it_converges(steps: list[str], names: list[str]) -> None:
-    """Whatever happened, once it stops the memory equals the server, and a twin that only hears
-    of changes equals the memory."""
+    """Whatever happened, the cache finally equals the server, and a copy built from changes equals
+    the cache."""
     api = FakeApi()
     async with informer_of(api) as (informer, clock):
         twin: dict[ObjectKey, object] = {}

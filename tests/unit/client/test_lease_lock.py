@@ -1,4 +1,4 @@
-"""Leader election: one at a time, whatever is lost, and compatible with client-go."""
+"""Leader election: one leader at a time, whatever is lost, and compatible with client-go."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/test"
 
 
 class Candidate:
-    """A process that wants to lead, with a connection that can be cut."""
+    """A candidate process, with a connection that can be cut."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Candidate:
     ) -> None:
         self.is_cut = False
         self.delay_seconds = 0.0
-        """So long the answers take."""
+        """Delay of responses."""
         self._leads = False
         self.was_lost = 0
         runtime = Runtime.simulated(name, clock=clock)
@@ -100,7 +100,7 @@ def spec(api: FakeApi) -> dict[str, object]:
 
 
 async def test_the_first_leads() -> None:
-    """The first candidate makes the lease, with the fields that client-go reads, and renews it."""
+    """The first candidate creates the lease, with the fields of client-go, and renews it."""
     api = FakeApi()
     async with candidates(api, "anna") as (clock, (anna,), _):
         await clock.advance(1)
@@ -117,7 +117,7 @@ async def test_the_first_leads() -> None:
 
 
 async def test_a_stopped_leader_gives_the_lease_up() -> None:
-    """A leader that stops frees the lease, and the next one leads within seconds."""
+    """A leader that stops releases the lease, and the next one leads within seconds."""
     api = FakeApi()
     async with candidates(api, "anna", "bert") as (clock, (anna, bert), handles):
         await clock.advance(10)
@@ -132,12 +132,12 @@ async def test_a_stopped_leader_gives_the_lease_up() -> None:
 
 
 async def test_a_leader_stopped_in_the_middle_of_a_renewal() -> None:
-    """A renewal that was done and not heard of does not keep the lease from being given up."""
+    """A renewal that was executed without a response does not prevent the release."""
     api = FakeApi()
     async with candidates(api, "anna") as (clock, (anna,), handles):
         await clock.advance(1)
         anna.delay_seconds = 1
-        await clock.advance(1.5)  # sent and done, and not yet answered
+        await clock.advance(1.5)  # sent and executed, response pending
         renewed = spec(api)["renewTime"]
         assert renewed != spec(api)["acquireTime"]
         anna.delay_seconds = 0
@@ -154,7 +154,7 @@ async def test_a_leader_stopped_in_the_middle_of_a_renewal() -> None:
 
 
 async def test_a_leader_that_is_cut_off() -> None:
-    """It stops before anybody else can lead, and the other leads after the lease is over."""
+    """It stops before another can lead, and the other leads after the lease expired."""
     api = FakeApi()
     async with candidates(api, "anna", "bert") as (clock, (anna, bert), _):
         await clock.advance(10)
@@ -172,14 +172,14 @@ async def test_a_leader_that_is_cut_off() -> None:
 
 
 async def test_a_slow_answer_does_not_make_a_lease_longer() -> None:
-    """A leader counts from before it asked: others may see the lease much earlier than it."""
+    """A leader counts from before its request: others may observe the lease much earlier."""
     api = FakeApi()
     timing = LeaderTiming(retry_seconds=0.1)
     async with candidates(api, "anna", "bert", timing=timing) as (clock, (anna, bert), _):
         await clock.advance(1)
         assert anna.is_at_work()
         anna.delay_seconds = 9.5
-        await clock.advance(0.2)  # a renewal was sent, and will be answered
+        await clock.advance(0.2)  # a renewal was sent, response pending
         anna.is_cut = True
         await clock.advance(9.5)
         assert anna.is_at_work()
@@ -203,7 +203,7 @@ async def test_wall_clocks_do_not_matter() -> None:
 
 
 async def test_a_lease_of_client_go_is_respected() -> None:
-    """A foreign holder is left alone for the time that its lease says; its other fields stay."""
+    """A holder of another implementation keeps its lease duration; its other fields stay."""
     api = FakeApi()
     foreign = {
         "holderIdentity": "go_1",
@@ -224,7 +224,7 @@ async def test_a_lease_of_client_go_is_respected() -> None:
 
 
 async def test_another_took_the_lease() -> None:
-    """A leader that finds another's name in the lease stops at once."""
+    """A leader that finds another holder in the lease stops at once."""
     api = FakeApi()
     async with candidates(api, "anna") as (clock, (anna,), _):
         await clock.advance(1)
@@ -242,7 +242,7 @@ def test_two_processes_with_one_name_have_different_identities() -> None:
 
 
 async def test_a_deleted_lease_is_made_again() -> None:
-    """A leader whose lease somebody deleted makes it anew and goes on."""
+    """A leader whose lease was deleted creates it again and continues."""
     api = FakeApi()
     async with candidates(api, "anna") as (clock, (anna,), _):
         await clock.advance(1)
@@ -253,7 +253,7 @@ async def test_a_deleted_lease_is_made_again() -> None:
 
 
 async def test_errors_of_the_body_come_out() -> None:
-    """What the leader's own work raises, time-outs too, is not taken for a lost lease."""
+    """Errors of the leader's own work, timeouts included, are not taken for a lost lease."""
     api = FakeApi()
     clock = SimulatedClock()
     elector = Candidate(api, clock, "anna").elector
@@ -269,7 +269,7 @@ async def test_errors_of_the_body_come_out() -> None:
 
 
 async def test_a_term_can_be_checked() -> None:
-    """Work can ask whether it still leads, and is told by an error when it does not."""
+    """Work can check whether it still leads, and gets an error if not."""
     api = FakeApi()
     clock = SimulatedClock()
     candidate = Candidate(api, clock, "anna")
@@ -285,7 +285,7 @@ async def test_a_term_can_be_checked() -> None:
 
 
 def test_times_that_make_no_sense() -> None:
-    """A lease must be longer than the time in which it is renewed."""
+    """The lease duration must exceed the renew deadline."""
     with pytest.raises(ValueError, match="is required"):
         LeaderTiming(lease_seconds=10, renew_seconds=10)
     with pytest.raises(ValueError, match="is required"):
@@ -299,7 +299,7 @@ def test_times_that_make_no_sense() -> None:
     )
 )
 def test_any_lease_can_be_read(found: dict[str, object]) -> None:
-    """Nothing in a lease is believed to have the right type."""
+    """Types in a lease are not trusted."""
     assert LeaseRecord.read({"spec": found}).lease_seconds >= 0
     assert LeaseRecord.read({"spec": None}) == LeaseRecord()
 
@@ -317,7 +317,7 @@ STEPS = st.lists(
 @settings(max_examples=max(SIZES.hypothesis_examples // 5, 20))
 @given(STEPS)
 async def test_never_two(steps: list[tuple[str, int, float]]) -> None:
-    """Whatever is cut, refused or lost, no two lead at any moment; healed, one does."""
+    """Whatever is cut, refused or lost, there are never two leaders; finally there is one."""
     api = FakeApi()
     async with candidates(api, "anna", "bert", "carl") as (clock, everyone, _):
 

@@ -17,7 +17,7 @@ NODES = GroupVersionResource("", "v1", "nodes")
 
 
 def test_paths() -> None:
-    """The core has a prefix of its own; namespace, name and subresource follow."""
+    """The core group has its own prefix; namespace, name and subresource follow."""
     assert resource_path(NODES) == "/api/v1/nodes"
     assert resource_path(NODES, name="system:a") == "/api/v1/nodes/system:a"
     assert resource_path(DEPLOYMENTS, namespace="n", name="d", subresource="scale") == (
@@ -27,7 +27,7 @@ def test_paths() -> None:
 
 @given(st.text(min_size=1, max_size=20))
 def test_a_name_stays_one_part_of_the_path(name: str) -> None:
-    """No name leads elsewhere: it is refused, or the last part of the path is just it."""
+    """A name is rejected, or is exactly the last segment of the path."""
     try:
         path = resource_path(NODES, name=name)
     except ValueError:
@@ -40,15 +40,15 @@ def test_a_name_stays_one_part_of_the_path(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["..", "a/b", "x" * 2_000])
 def test_names_that_are_none(name: str) -> None:
-    """Steps upwards, parts and endless names are refused."""
-    with pytest.raises(ValueError, match="no name"):
+    """Parent directories, slashes and long names are rejected."""
+    with pytest.raises(ValueError, match="invalid name"):
         resource_path(NODES, name=name)
-    with pytest.raises(ValueError, match="subresource of no object"):
+    with pytest.raises(ValueError, match="subresource without an object name"):
         resource_path(NODES, subresource="status")
 
 
 def test_queries() -> None:
-    """What is empty is not said; a later page says its token and no version."""
+    """Empty parameters are omitted; a later page has its token and no version."""
     options = ListOptions(label_selector="a in (b,c)", limit=5, resource_version="7")
     assert with_query("/x", options.query()) == (
         "/x?labelSelector=a%20in%20%28b%2Cc%29&limit=5&resourceVersion=7"

@@ -1,4 +1,4 @@
-"""The HTTP transport against small servers on loopback sockets: connections, and what breaks."""
+"""The HTTP transport with small servers on loopback sockets: connections and failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Server:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request after another."""
+        """Respond to one request after another."""
         while True:
             await self.read(reader)
             writer.write(OK)
@@ -60,7 +60,7 @@ class Server:
         self._writers.discard(writer)
 
     def is_open(self) -> bool:
-        """Whether a connection is."""
+        """Whether a connection is open."""
         return bool(self._writers)
 
     @asynccontextmanager
@@ -96,7 +96,7 @@ async def ask(transport: HttpTransport, request: ClientRequest = GET) -> bytes:
 
 
 async def test_connections_are_kept() -> None:
-    """One after another, requests share a connection; at the same time, each has its own."""
+    """Sequential requests share a connection; concurrent ones do not."""
     server = Server()
     async with transport_to(server) as transport:
         for request in (GET, POST, GET):
@@ -109,7 +109,7 @@ async def test_connections_are_kept() -> None:
 
 
 async def test_the_number_of_connections_is_bounded() -> None:
-    """More requests than places wait; more streams than places are refused."""
+    """Requests over the limit wait; streams over the limit fail."""
     running, most = 0, 0
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -136,7 +136,7 @@ async def test_the_number_of_connections_is_bounded() -> None:
 
 
 async def test_the_number_of_kept_connections_is_bounded() -> None:
-    """Of connections that are done with, only so many wait for the next request."""
+    """The number of idle connections is limited."""
     server = Server()
     async with transport_to(server, ConnectionLimits(kept_max=1)) as transport:
         for _ in range(3):
@@ -148,7 +148,7 @@ async def test_the_number_of_kept_connections_is_bounded() -> None:
 async def drop_second(
     server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Answer one request, and close the connection when the next has come."""
+    """Respond to one request, and close the connection at the next one."""
     await server.read(reader)
     writer.write(OK)
     await server.read(reader)
@@ -156,19 +156,19 @@ async def drop_second(
 
 
 async def test_a_dropped_connection_is_replaced_for_a_get() -> None:
-    """A GET on a kept connection that was dropped is sent again; a POST is not."""
+    """A GET on a reused connection that was closed is sent again; a POST is not."""
     server = Server(lambda reader, writer: drop_second(server, reader, writer))
     async with transport_to(server) as transport:
         assert await ask(transport) == b"ok"
         assert await ask(transport) == b"ok"
         assert server.connections == 2
-        with pytest.raises(ConnectionFailed, match="may have been carried out"):
+        with pytest.raises(ConnectionFailed, match="may have been executed"):
             await ask(transport, POST)
         assert server.connections == 2
 
 
 async def test_a_connection_closed_while_waiting_is_not_used() -> None:
-    """A server that closed a kept connection gets the next request, even a POST, on a new one."""
+    """If an idle connection was closed, the next request, even a POST, uses a new one."""
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.read(reader)
@@ -185,7 +185,7 @@ async def test_a_connection_closed_while_waiting_is_not_used() -> None:
 
 
 async def test_old_connections_are_not_used() -> None:
-    """A connection that waited too long is given up, since the server may be about to."""
+    """A connection that was idle too long is closed, because the server may close it."""
     server = Server()
     async with transport_to(server, ConnectionLimits(kept_seconds_max=0.01)) as transport:
         await ask(transport)
@@ -195,7 +195,7 @@ async def test_old_connections_are_not_used() -> None:
 
 
 async def test_an_answer_given_up_is_not_taken_for_the_next() -> None:
-    """Leaving before the end of a body ends the connection: its rest is nobody's answer."""
+    """Leaving before the end of a body closes the connection: its rest is not reused."""
 
     async def long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.read(reader)
@@ -214,14 +214,17 @@ async def test_an_answer_given_up_is_not_taken_for_the_next() -> None:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (b"", "closed before the answer was complete"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "closed before the answer"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "no HTTP/1.1 of an API server"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000, "more than 1000 bytes"),
+        (b"", "closed before the response was complete"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "closed before the response"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "invalid HTTP/1.1 response"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000,
+            "larger than 1000 bytes",
+        ),
     ],
 )
 async def test_broken_answers(answer: bytes, text: str) -> None:
-    """No answer, half an answer, no HTTP, and too much: each is told as what it is."""
+    """No response, a truncated one, invalid HTTP, and too much data each have their error."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.read(reader)
@@ -236,7 +239,7 @@ async def test_broken_answers(answer: bytes, text: str) -> None:
 
 @pytest.mark.parametrize("length", [b"9", b"9000000"], ids=["small", "large"])
 async def test_an_answer_that_breaks_off(length: bytes) -> None:
-    """A read that broke off has changed nothing; of a write nobody knows."""
+    """A read that broke off changed nothing; a write may have been executed."""
 
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.read(reader)
@@ -246,14 +249,16 @@ async def test_an_answer_that_breaks_off(length: bytes) -> None:
     server = Server(break_off)
     async with transport_to(server) as transport:
         for request, may_have_happened in ((GET, False), (POST, True)):
-            with pytest.raises(ConnectionFailed, match="before the answer was complete") as caught:
+            with pytest.raises(
+                ConnectionFailed, match="before the response was complete"
+            ) as caught:
                 async with transport.send(request) as response:
                     await response.read(bytes_max=10_000_000)
             assert caught.value.may_have_happened is may_have_happened
 
 
 async def test_an_answer_before_the_body_was_read() -> None:
-    """A server may refuse a large body without reading it, and the refusal arrives."""
+    """A server may reject a large body without reading it, and the error is received."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -277,8 +282,8 @@ async def test_an_answer_before_the_body_was_read() -> None:
         await asyncio.sleep(0)
 
 
-async def test_nobody_listens() -> None:
-    """A refused connection says so, and nothing can have happened."""
+async def test_a_refused_connection() -> None:
+    """A refused connection is reported, and no request was executed."""
     async with Server().running() as url:
         pass
     transport = HttpTransport(ClientConfig(server=url), clock=SystemClock())
@@ -288,7 +293,7 @@ async def test_nobody_listens() -> None:
 
 
 async def test_a_connection_that_is_not_made_in_time() -> None:
-    """TLS with a server that never answers ends after the time for connecting."""
+    """TLS with a server that never responds ends after the connect timeout."""
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -297,12 +302,12 @@ async def test_a_connection_that_is_not_made_in_time() -> None:
         config = ClientConfig(server=url.replace("http:", "https:"))
         limits = ConnectionLimits(connect_seconds_max=0.05)
         transport = HttpTransport(config, clock=SystemClock(), limits=limits)
-        with pytest.raises(ConnectionFailed, match="no answer in time"):
+        with pytest.raises(ConnectionFailed, match="no response in time"):
             await ask(transport)
 
 
 async def test_tls_to_a_server_without_it() -> None:
-    """TLS with a server that speaks plain HTTP is told as what it is."""
+    """TLS with a server that uses plain HTTP has its own error."""
 
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
@@ -312,12 +317,12 @@ async def test_tls_to_a_server_without_it() -> None:
     async with Server(plain).running() as url:
         config = ClientConfig(server=url.replace("http:", "https:"))
         transport = HttpTransport(config, clock=SystemClock())
-        with pytest.raises(ConnectionFailed, match="speaks HTTPS"):
+        with pytest.raises(ConnectionFailed, match="uses HTTPS"):
             await ask(transport)
 
 
 async def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
-    """A deadline in the middle of an answer frees the place and ends the connection."""
+    """A deadline during a response releases the slot and closes the connection."""
 
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.read(reader)
@@ -333,14 +338,14 @@ async def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
             limits=ClientLimits(request_seconds_max=0.03),
         ) as client:
             for _ in range(2):
-                with pytest.raises(ConnectionFailed, match="no answer in time"):
+                with pytest.raises(ConnectionFailed, match="no response in time"):
                     await client.version()
         await asyncio.sleep(0)
     assert server.connections == 2
 
 
 async def test_a_closed_transport() -> None:
-    """After its end a transport opens no connection."""
+    """A closed transport opens no connection."""
     server = Server()
     async with server.running() as url:
         transport = HttpTransport(ClientConfig(server=url), clock=SystemClock())

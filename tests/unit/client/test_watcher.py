@@ -1,4 +1,4 @@
-"""Watches: nothing lost and nothing twice, across streams that end and break."""
+"""Watches: no event is lost or repeated, over streams that end and break."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def take(
 
 
 async def test_events() -> None:
-    """The events after a version come in order, each with its type and its object."""
+    """The events after a version arrive in order, each with its type and its object."""
     api = FakeApi()
     client, clock = new_client(api)
     api.put(f"{PATH}/before", {})
@@ -59,7 +59,7 @@ async def test_events() -> None:
 
 
 async def test_a_broken_stream_goes_on_where_it_was() -> None:
-    """After a cut the watch goes on behind the last event, so each event comes once."""
+    """After a cut the watch resumes after the last event, so each event arrives once."""
     api = FakeApi()
     client, clock = new_client(api)
     found: list[int] = []
@@ -84,7 +84,7 @@ async def test_a_broken_stream_goes_on_where_it_was() -> None:
 
 
 async def test_bookmarks_move_the_version() -> None:
-    """A watch goes on from a bookmark, though no object of the resource has that version."""
+    """A watch resumes from a bookmark, though no object of the resource has that version."""
     sent: list[Sent] = []
 
     async def serve(
@@ -95,9 +95,9 @@ async def test_bookmarks_move_the_version() -> None:
         async def stream() -> AsyncIterator[bytes]:
             bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
             line = orjson.dumps(bookmark) + b"\n"
-            for begin in range(len(line)):  # in pieces, as the wire may have them
+            for begin in range(len(line)):  # in pieces, as on a connection
                 yield line[begin : begin + 1]
-            yield b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"100"'  # cut off
+            yield b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"100"'  # truncated
 
         return InProcessResponse(200, stream())
 
@@ -116,7 +116,7 @@ async def test_bookmarks_move_the_version() -> None:
     ids=["expired", "gone", "too-old"],
 )
 async def test_a_forgotten_version(error: status.StatusError) -> None:
-    """A version that the server forgot is Expired, as an event or as an answer, by any reason."""
+    """A compacted version is Expired, as an event or as a response, with any reason."""
     api = FakeApi()
     client, clock = new_client(api)
     api.refuse = [error]
@@ -128,7 +128,7 @@ async def test_a_forgotten_version(error: status.StatusError) -> None:
 
 
 async def test_passing_failures_are_waited_out() -> None:
-    """Refused and broken streams are opened again, later and later; Retry-After is heeded."""
+    """Failed and broken streams are reopened with backoff; Retry-After is respected."""
     api = FakeApi()
     client, clock = new_client(api)
     api.put(f"{PATH}/a", {})
@@ -145,7 +145,7 @@ async def test_passing_failures_are_waited_out() -> None:
     "error", [status.unauthorized(), status.forbidden("no"), status.resource_not_found()]
 )
 async def test_lasting_failures_are_told(error: status.StatusError) -> None:
-    """What waiting does not mend goes to the caller at once."""
+    """Errors that a retry cannot resolve are raised at once."""
     api = FakeApi()
     client, clock = new_client(api)
     api.refuse = [error]
@@ -155,7 +155,7 @@ async def test_lasting_failures_are_told(error: status.StatusError) -> None:
 
 
 async def test_failures_are_bounded() -> None:
-    """After so many failures in a row the last one goes to the caller."""
+    """After too many consecutive failures the last one is raised."""
     api = FakeApi()
     client, clock = new_client(api)
     api.refuse = [ConnectionResetError() for _ in range(9)]
@@ -167,7 +167,7 @@ async def test_failures_are_bounded() -> None:
 
 
 async def test_only_failures_in_a_row_count() -> None:
-    """An event in between shows that the watch works, however often it has failed before."""
+    """An event in between resets the count of failures."""
     api = FakeApi()
     client, clock = new_client(api)
     found: list[WatchEvent] = []
@@ -189,7 +189,7 @@ async def test_only_failures_in_a_row_count() -> None:
 
 
 async def test_streams_that_end_at_once_do_not_spin() -> None:
-    """A server that ends every stream at once is asked less and less often, without an error."""
+    """A server that ends every stream at once is queried with backoff, without an error."""
     count = 0
 
     async def serve(
@@ -207,7 +207,7 @@ async def test_streams_that_end_at_once_do_not_spin() -> None:
 
 
 async def test_a_silent_server_is_noticed() -> None:
-    """A stream that outlives its time is given up and opened again."""
+    """A stream that exceeds its duration is closed and reopened."""
     opened = 0
 
     async def serve(
@@ -234,7 +234,7 @@ async def test_a_silent_server_is_noticed() -> None:
     "line", [b"<html>", b'{"type":"ADDED"}', b'{"type":"WHAT","object":{}}', b"[]"]
 )
 async def test_what_is_no_event(line: bytes) -> None:
-    """Lines that are no events are failures of the connection."""
+    """Lines that are not events are failures of the connection."""
 
     async def serve(
         method: str, target: str, headers: Mapping[str, str], body: bytes
@@ -249,7 +249,7 @@ async def test_what_is_no_event(line: bytes) -> None:
 
 
 async def test_an_event_has_a_size_limit() -> None:
-    """An event that does not end is given up."""
+    """An event without an end is aborted."""
     clock = SimulatedClock()
 
     async def endless(
@@ -262,20 +262,20 @@ async def test_an_event_has_a_size_limit() -> None:
         runtime=Runtime.simulated("large", clock=clock),
         limits=ClientLimits(event_bytes_max=100),
     )
-    with pytest.raises(ConnectionFailed, match="more than 100 bytes"):
+    with pytest.raises(ConnectionFailed, match="larger than 100 bytes"):
         await clock.run_until_done(take(client, 1, version="5", policy=WatchPolicy(failures_max=0)))
 
 
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_a_watch_needs_a_version(version: str) -> None:
-    """Without a version there is no place to go on from, so it is refused."""
+    """Without a version a watch could not be resumed, so it is rejected."""
     client, _ = new_client(FakeApi())
     with pytest.raises(ValueError, match="version of a list"):
         await take(client, 1, version=version)
 
 
 async def test_selectors_go_along() -> None:
-    """A watch has the selectors of its list, and neither its limit nor its version rule."""
+    """A watch has the selectors of its list, but neither its limit nor its version match."""
     api = FakeApi()
     client, clock = new_client(api)
     api.put(f"{PATH}/a", {})
