@@ -1,8 +1,7 @@
-"""One process: started so that it cannot outlive its parent, heard, and ended.
+"""One child process: it cannot outlive its parent, its output is logged, and it can be stopped.
 
-Its end is noticed through a file descriptor of the process itself, so no signal handler and no
-thread is needed, and no other process can be meant. Not here: whether to start it again
-(`managed_process`).
+Its end is detected through a pidfd, so no signal handler and no thread is needed, and no other
+process can be signalled by mistake. Not here: whether to restart it
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class Launch:
 
     command: tuple[str, ...]
     fds: tuple[int, ...] = ()
-    """Files that it inherits under the same numbers."""
+    """File descriptors that it inherits under the same numbers."""
     probe: Probe | None = None
-    """Tells whether it is ready; without one it prints a line that begins with `ready`."""
+    """Checks whether it is ready; without a probe it prints a line that begins with `ready`."""
 
 
 class Child:
-    """A process that runs, or has ended. Start it from the main thread: it dies with that one."""
+    """A process that runs or has ended. Start it from the main thread: it dies with that thread."""
 
     def __init__(self, name: str, launch: Launch, log: LogSink) -> None:
         self.name = name
@@ -61,7 +60,7 @@ class Child:
                 stdout=inner,
                 stderr=inner,
                 pass_fds=launch.fds,
-                start_new_session=True,  # Ctrl-C is for the parent, which knows the order
+                start_new_session=True,  # Ctrl-C is for the parent, which stops in order
             )
         except BaseException:
             os.close(self._output)
@@ -83,11 +82,11 @@ class Child:
 
     @property
     def tail(self) -> str:
-        """The last lines that it has said."""
+        """The last lines of its output."""
         return "\n".join(self._lines.tail)
 
     def record(self) -> ProcessRecord:
-        """What tells this process from any other."""
+        """What identifies this process uniquely."""
         return ProcessRecord(
             name=self.name,
             pid=self.pid,
@@ -96,14 +95,14 @@ class Child:
         )
 
     async def wait_ready(self) -> None:
-        """Until it has said that it is ready."""
+        """Wait until it has printed that it is ready."""
         await self._ready.wait()
 
     def become_ready(self) -> None:
         self._ready.set()
 
     async def wait(self) -> int:
-        """Until it has ended; the exit code."""
+        """Wait until it has ended, and return the exit code."""
         await self._ended.wait()
         assert self.code is not None
         return self.code
@@ -113,7 +112,7 @@ class Child:
             self._process.send_signal(number)
 
     async def end(self, clock: Clock, *, grace_seconds: float) -> None:
-        """Ask it to stop; kill it when it takes too long."""
+        """Stop it with SIGTERM, then with SIGKILL after the grace period."""
         self.signal(signal.SIGTERM)
         try:
             async with clock.timeout(grace_seconds):
@@ -139,7 +138,7 @@ class Child:
     def _on_end(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        while self._output >= 0:  # what it said last
+        while self._output >= 0:  # read the remaining output
             before = self._output
             self._on_output()
             if before == self._output and not _has_data(before):
@@ -155,12 +154,12 @@ class Child:
 
 
 def launcher() -> list[str]:
-    """The words before a command that make it end with this process."""
+    """The command prefix that makes a program end with this process."""
     return [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid())]
 
 
 def restow_command(*words: str) -> tuple[str, ...]:
-    """The command line of another restow like this one, wherever it was called from."""
+    """The command line of another process of this restow, for any current directory."""
     return (sys.executable, "-P", "-m", "restow", *words)
 
 

@@ -1,7 +1,7 @@
-"""What the servers of a cluster say of themselves, read through the API as any client reads it.
+"""Facts about the servers of a cluster, read through the API as any client can.
 
-Identity leases tell who runs where with which release, StorageVersions how each server writes each
-resource. Not here: what may be stored, and what follows from it (`step_check`).
+Identity leases have the address and release of each server, StorageVersions the version that it
+writes of each resource. Not here: persisted versions, and conclusions (`step_check`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFacts:
-    """How the servers write one resource."""
+    """The encoding versions of one resource."""
 
     common_version: str | None = None
-    """The version that all servers write; None: they do not agree."""
+    """The version that all servers write; None if they disagree."""
     encodings: Mapping[str, str]
-    """The version that each server writes, by the server's id."""
+    """The version that each server writes, by server id."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerMember:
-    """A server, by its lease."""
+    """A server, from its lease."""
 
     server_id: str
     address: str
@@ -50,18 +50,18 @@ class ServerMember:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """Everything that was read, at one time or shortly after."""
+    """All facts, read at about the same time."""
 
     members: tuple[ServerMember, ...] = ()
     resources: dict[GroupResource, ResourceFacts] = field(default_factory=dict)
 
     def member_at(self, port: int | None) -> ServerMember | None:
-        """The server at a port of this machine. Of two, an older one died a moment ago."""
+        """The server at a port of this machine; of two, the newer one has more reports."""
         found = [each for each in self.members if each.address.endswith(f":{port}")]
         return max(found, key=lambda each: len(self.reports_of(each)), default=None)
 
     def reports_of(self, member: ServerMember) -> dict[GroupResource, str]:
-        """How a server writes each resource."""
+        """The version of each resource that a server writes."""
         return {
             name: facts.encodings[member.server_id]
             for name, facts in self.resources.items()
@@ -69,7 +69,7 @@ class ClusterFacts:
         }
 
     def has_reported(self, port: int | None, release: Release) -> bool:
-        """Whether the server at a port runs the release, and has reported all that it hosts."""
+        """Whether the server at a port runs the release, and has reported all its resources."""
         wanted = {name for name in self.resources if release.resource(name.group, name.resource)}
         return any(
             wanted <= self.reports_of(member).keys()
@@ -79,7 +79,7 @@ class ClusterFacts:
 
 
 async def read_world(client: ApiClient) -> ClusterFacts:
-    """Ask a server. Raises ClientError, StatusError."""
+    """Read the facts from a server. Raises ClientError, StatusError."""
     selector = ListOptions(label_selector=f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}")
     leases = [
         _typed(each, Lease)

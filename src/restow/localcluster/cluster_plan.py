@@ -1,7 +1,7 @@
-"""What a cluster shall be: the wishes of the command line and what is remembered, made one.
+"""The plan of a cluster: the options of the command line, merged with the stored state.
 
-Pure: what is free is asked through a function. What was wished and cannot be is refused, with what
-to do; what was not wished follows what is remembered, and notices tell where it could not.
+Pure: free ports are queried through a function. Options that conflict with the state are rejected,
+with a remedy; omitted options come from the state, and notices report deviations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RELEASE_DEFAULT: Final = "builtin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """What was asked for; None is whatever it was, or usually is."""
+    """The options of the command line; None: as stored, or the default."""
 
     servers: int | None = None
     store: str | None = None
@@ -37,15 +37,15 @@ class ClusterOptions:
     bind: str | None = None
     port: int | None = None
     release: str | None = None
-    """A name, or a file as it is kept."""
+    """A shipped name, or the path of the kept copy."""
     release_file: str | None = None
-    """The file that was given."""
+    """The release file as given."""
     server_options: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What to start, and what to tell about it."""
+    """The state to start with, and notices for the user."""
 
     state: ClusterState
     notices: tuple[str, ...] = ()
@@ -54,11 +54,11 @@ class ClusterPlan:
 def plan_cluster(
     requested: ClusterOptions, found: ClusterState | None, is_free: IsFree, randomness: Randomness
 ) -> ClusterPlan:
-    """Raises ClusterRefused. Port 0 is free where anything can be listened to at all."""
+    """Plan a cluster. Raises ClusterRefused. `is_free(0)` tells whether the address can be used."""
     store = _store(requested, found)
     bind = requested.bind or (found.bind if found else BIND_DEFAULT)
     if not is_free(0):
-        raise ClusterRefused(f"--bind {bind}: that is no address of this machine")
+        raise ClusterRefused(f"--bind {bind}: not an address of this machine")
     _check_release(requested, found)
     notices: list[str] = []
     chooser = PortChooser(is_free, randomness)
@@ -84,7 +84,7 @@ def plan_cluster(
 
 
 def is_elsewhere(store: str) -> bool:
-    """Whether nothing of the store is in the data directory."""
+    """Whether the store is outside of the data directory."""
     return store not in (STORE_DEFAULT, OWN_ETCD)
 
 
@@ -92,22 +92,22 @@ def _store(requested: ClusterOptions, found: ClusterState | None) -> str:
     wanted = requested.store
     if wanted is not None and wanted.startswith("memory"):
         raise ClusterRefused(
-            "--store memory: each process would have a store of its own; choose sqlite or etcd"
+            "--store memory: each process would have its own store; use sqlite or etcd"
         )
     if wanted is None:
         wanted = found.store if found else STORE_DEFAULT
     scheme, _, rest = wanted.partition(":")
     if wanted not in (STORE_DEFAULT, OWN_ETCD) and not (scheme in STORE_SCHEMES and rest):
         raise ClusterRefused(
-            f"--store {wanted}: there is no such store; choose sqlite, etcd or etcd://HOST:PORT"
+            f"--store {wanted}: unknown store; use sqlite, etcd or etcd://HOST:PORT"
         )
     if found is not None and wanted != found.store:
         raise ClusterRefused(
-            f"this cluster is stored in {found.store}, not in {wanted}: for another one choose"
-            " another --data-dir"
+            f"this cluster is stored in {found.store}, not in {wanted}: use another --data-dir for"
+            " another store"
         )
     if requested.etcd_members is not None and wanted != OWN_ETCD:
-        raise ClusterRefused("--etcd-members: only with --store etcd")
+        raise ClusterRefused("--etcd-members requires --store etcd")
     return wanted
 
 
@@ -118,7 +118,7 @@ def _check_release(requested: ClusterOptions, found: ClusterState | None) -> Non
     if releases != [requested.release]:
         names = ", ".join(release_label(each, found.release_files) for each in releases)
         raise ClusterRefused(
-            f"the servers of this cluster run {names}: start it without --release, then: restow"
+            f"the servers of this cluster run {names}: start it without --release, then run: restow"
             f" upgrade --to {requested.release_file or requested.release}"
         )
 
@@ -133,9 +133,7 @@ def _front_port(
     if port == (wanted or PORT_DEFAULT):
         return port
     if requested.port is not None:
-        raise ClusterRefused(
-            f"port {requested.port} is in use: choose another --port, or leave it out"
-        )
+        raise ClusterRefused(f"port {requested.port} is in use: use another --port, or omit it")
     notices.append(f"port {wanted or PORT_DEFAULT} is in use; the front port is {port} instead")
     return port
 
@@ -156,8 +154,8 @@ def _servers(
         before = known[index] if index < len(known) else None
         port = chooser.take(before.port if before else front_port + 1 + index)
         if before is not None and port != before.port:
-            notices.append(f"port {before.port} is in use; server {index} is at {port} instead")
-        # A server more is like the last one: in the middle of an upgrade that is the old release.
+            notices.append(f"port {before.port} is in use; server {index} uses {port} instead")
+        # A new server gets the release of the last one: the old release during an upgrade.
         release = known[-1].release if known else requested.release or RELEASE_DEFAULT
         servers.append(ServerState(port=port, release=before.release if before else release))
     return tuple(servers)
@@ -170,11 +168,11 @@ def _etcd(
         if requested.etcd_members not in (None, len(found.etcd)):
             raise ClusterRefused(
                 f"the etcd of this cluster has {len(found.etcd)} members, not"
-                f" {requested.etcd_members}: that cannot be changed"
+                f" {requested.etcd_members}: the number cannot be changed"
             )
-        # Members know each other by their ports, so these stay; a port in use is their error.
+        # Members find each other by port, so ports are kept; a port in use is reported by etcd.
         return tuple(
-            each if each.is_tls else _over_to_tls(each, chooser.take()) for each in found.etcd
+            each if each.is_tls else _migrated_to_tls(each, chooser.take()) for each in found.etcd
         )
     return tuple(
         EtcdState(
@@ -187,15 +185,15 @@ def _etcd(
     )
 
 
-def _over_to_tls(member: EtcdState, peer_port: int) -> EtcdState:
-    """A member of an earlier release: its peers look for it at its old port until they are told."""
+def _migrated_to_tls(member: EtcdState, peer_port: int) -> EtcdState:
+    """A member of an earlier release: its peers use its old port until they are updated."""
     return msgspec.structs.replace(
         member, peer_port=peer_port, plain_peer_port=member.peer_port, is_tls=True
     )
 
 
 def _upgrade(found: ClusterState | None, count: int) -> Upgrade | None:
-    """A change of the number of servers keeps what a rollback needs of those that stay."""
+    """Adapt the rollback information to a changed number of servers."""
     upgrade = found.upgrade if found else None
     if upgrade is None:
         return None

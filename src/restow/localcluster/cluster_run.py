@@ -1,10 +1,10 @@
-"""A whole cluster, from the wishes of a person to its end: what `restow up` does.
+"""The run of a whole cluster: what `restow up` does.
 
-In order: the lock of the data directory -> what an earlier run has left -> the plan -> keys -> the
+In order: the lock of the data directory -> orphans of an earlier run -> the plan -> keys -> the
 front port -> the control socket -> the processes -> kubeconfig -> ready. Then it waits for a
-signal, for someone who asks it to stop, or for a process that it cannot do without.
+signal, for a stop request, or for the failure of a process that the cluster needs.
 
-Not here: what a person sees; a `RunView` is told.
+Not here: the output; a `RunView` receives the events.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ from restow.storage.private_files import make_data_directory
 
 
 class RunView(Protocol):
-    """Who is told what happens."""
+    """Receives the events of a run."""
 
     def notice(self, text: str) -> None:
-        """Something that a person should know."""
+        """A notice for the user."""
         ...
 
     def begin(self, supervisor: Supervisor) -> None:
-        """The processes are about to be started."""
+        """Called before the processes are started."""
         ...
 
     def changed(self, managed: ManagedProcess) -> None:
-        """A process has another state."""
+        """Called when the state of a process has changed."""
         ...
 
     def ready(self, overview: ProcessOverview, dashboard_url: str | None) -> None:
-        """Everything runs."""
+        """Called when all processes are ready."""
         ...
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """Called when the stop begins."""
         ...
 
 
@@ -89,7 +89,7 @@ async def run_cluster(
     runtime: Runtime,
     has_controllers: bool,
 ) -> None:
-    """Run a cluster until it is told to stop. Raises ClusterError, PkiError, ReleaseError."""
+    """Run a cluster until it is stopped. Raises ClusterError, PkiError, ReleaseError."""
     try:
         make_data_directory(layout.data_dir)
     except OpenRefused as error:
@@ -105,7 +105,7 @@ async def run_cluster(
             front = open_front_sockets(state.bind, state.front_port, count=len(state.servers))
         except OSError as error:
             raise ClusterRefused(
-                f"no front port at {state.bind}:{state.front_port}: {error.strerror}"
+                f"the front port {state.bind}:{state.front_port} cannot be opened: {error.strerror}"
             ) from error
         renewal = CertificateReload(pki, options_of_keys, runtime)
         probe = ServerProbe(pki, state.bind, runtime)
@@ -124,9 +124,9 @@ async def run_cluster(
             await _Run(supervisor, renewal, layout, view, runtime).go()
         except ClusterFailed:
             if not supervisor.is_ready:
-                supervisor.forget_options(found.server_options if found else ())
+                supervisor.restore_options(found.server_options if found else ())
                 if found is None and is_elsewhere(state.store):
-                    # It was never seen to be there: another one may be named the next time.
+                    # The store was never reached: the next start may use another address.
                     layout.state.unlink(missing_ok=True)
             raise
 
@@ -141,7 +141,7 @@ async def _prepare(
 ) -> ClusterState:
     if found is not None:
         for name in await end_orphans(found.processes, runtime.clock):
-            view.notice(f"{name} was left from an earlier run, and has been ended")
+            view.notice(f"{name} was left from an earlier run, and was stopped")
         found = settle_releases(found, layout)
         for notice in rollback_notices(found):
             view.notice(notice)
@@ -160,7 +160,7 @@ async def _prepare(
     for release in releases_in_use(plan.state):
         release_of(release)
     if plan.state.store.startswith("etcd"):
-        require_extra("etcd")  # before each server fails for itself
+        require_extra("etcd")  # fail here instead of in each server
     if plan.state.store == STORE_DEFAULT and not layout.pki.exists():
         await check_keys(layout, None)
     elif is_elsewhere(plan.state.store):
@@ -168,13 +168,13 @@ async def _prepare(
             await check_keys_exist(plan.state.store, layout.pki, runtime)
         except OpenRefused as error:
             raise ClusterRefused(str(error)) from error
-    layout.kubeconfig.unlink(missing_ok=True)  # it is there when the cluster is ready
+    layout.kubeconfig.unlink(missing_ok=True)  # written again when the cluster is ready
     write_state(layout.state, plan.state)
     return plan.state
 
 
 def _restored(found: ClusterState, release: str | None, view: RunView) -> ClusterState:
-    """The state after a restore; says which release the servers get instead of theirs."""
+    """The state after a restore; reports the release that the servers get instead of theirs."""
     state = apply_record(found, release)
     if state.servers != found.servers:
         before, after = (
@@ -196,7 +196,7 @@ def _kept(name: str, layout: Layout) -> str:
 
 
 class _Run:
-    """One run, and who may end it."""
+    """One run, until it is stopped."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class _Run:
         self._ending = ShutdownSignals(runtime.clock, supervisor.hurry)
 
     async def go(self) -> None:
-        """Raises ClusterFailed; returns when it was told to stop."""
+        """Raises ClusterFailed; returns when it was stopped."""
         control = None
         try:
             async with self._ending.interrupts():
@@ -233,7 +233,7 @@ class _Run:
             await self._supervisor.stop()
 
     async def _start_and_wait(self) -> None:
-        """Until a process is lost that the cluster cannot do without."""
+        """Start everything, then wait for the failure of a process that the cluster needs."""
         supervisor = self._supervisor
         self._view.begin(supervisor)
         await supervisor.start()
@@ -253,7 +253,7 @@ class _Run:
             await probe.close()
 
     def _rewrite_kubeconfigs(self, _pki: Pki) -> None:
-        """Their certificate ends, too."""
+        """Their client certificate was renewed."""
         for path in (self._layout.front_kubeconfig, self._layout.kubeconfig):
             self._write_kubeconfig(path)
 
@@ -272,18 +272,18 @@ class _Run:
         )
 
     async def _handle(self, request: ControlRequest) -> AsyncIterator[ControlReply]:
-        """What callers of the control socket may ask for."""
+        """Handle a request of the control socket."""
         supervisor = self._supervisor
         match request.verb:
             case "list":
                 supervisor.restore_copies()
             case "restart":
-                yield ControlReply(progress=f"{request.name} is being started anew")
+                yield ControlReply(progress=f"{request.name} is being restarted")
                 await supervisor.restart(request.name or "")
             case "roll":
                 if request.server is None or (request.release is None) != request.is_rollback:
-                    raise ControlRefused("roll needs a server, and a release or is_rollback")
-                yield ControlReply(progress=f"server {request.server} is being started anew")
+                    raise ControlRefused("roll needs a server, and either a release or is_rollback")
+                yield ControlReply(progress=f"server {request.server} is being restarted")
                 if request.release is None:
                     await supervisor.roll_back(request.server)
                 else:

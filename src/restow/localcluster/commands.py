@@ -1,4 +1,4 @@
-"""The command lines of the processes of a cluster. Values only; nothing is started here."""
+"""The command lines of the processes of a cluster. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from restow.localcluster.state import ClusterState
 
 
 def server_store(state: ClusterState, layout: Layout) -> str:
-    """The address of the store, as `restow serve --store` takes it."""
+    """The address of the store, for `restow serve --store`."""
     if state.store == OWN_ETCD:
         return store_address(state.etcd, layout)
     return f"sqlite:{layout.store}" if state.store == "sqlite" else state.store
@@ -21,7 +21,7 @@ def server_store(state: ClusterState, layout: Layout) -> str:
 def server_launch(
     index: int, state: ClusterState, *, layout: Layout, front_fds: Sequence[int]
 ) -> Launch:
-    """How to start one server. The sockets of the front port are rotated: its own comes first."""
+    """The launch of one server. The front port sockets are rotated so that its own comes first."""
     server = state.servers[index]
     fds = (*front_fds[index:], *front_fds[:index])
     words = [
@@ -39,19 +39,19 @@ def server_launch(
 
 
 def controllers_launch(layout: Layout) -> Launch:
-    """How to start the controllers; they reach the servers through the front port."""
-    # Its port for health and metrics is any free one: several clusters may run on one machine.
+    """The launch of the controllers, which use the front port."""
+    # Any free port for health and metrics: several clusters can run on one machine.
     words = ("controllers", f"--kubeconfig={layout.front_kubeconfig}", "--port=0")
     return Launch(command=restow_command(*words))
 
 
 def needs_certificate(words: Sequence[str]) -> bool:
-    """Whether servers with these words talk to nobody without a client certificate."""
+    """Whether servers with these options require client certificates."""
     return option_value(words, "--tls-client-auth") == "required"
 
 
 def option_value(words: Sequence[str], flag: str) -> str:
-    """The value of an option of `restow serve`; empty if it is not given. The last one counts."""
+    """The value of an option of `restow serve`, the last one if repeated; empty if not given."""
     chosen = ""
     for number, word in enumerate(words):
         name, _, value = word.partition("=")

@@ -1,7 +1,7 @@
-"""The control socket: other commands of the same user ask the supervisor, and are answered.
+"""The control socket: other commands of the same user send requests to the supervisor.
 
 A unix socket in the data directory, for its owner only. It is reached through the directory's file
-descriptor, because the path of a socket has little room. Not here: what the verbs do.
+descriptor, because the path of a socket is limited to about 100 bytes. Not here: the verbs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Handler = Callable[[ControlRequest], AsyncIterator[ControlReply]]
 
 @contextmanager
 def socket_address(data_dir: Path) -> Iterator[str]:
-    """A short path to the socket, good while the block lasts."""
+    """A short path to the socket, valid inside the block."""
     folder = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{SOCKET_NAME}"
@@ -39,7 +39,7 @@ def socket_address(data_dir: Path) -> Iterator[str]:
 
 
 class ControlServer:
-    """Answers callers. Made by `start`, by whoever holds the lock of the data directory."""
+    """Answers requests. Started by `start`, in the process that holds the lock of the directory."""
 
     def __init__(self, handle: Handler, runtime: Runtime, data_dir: Path) -> None:
         self._handle = handle
@@ -86,19 +86,19 @@ class ControlServer:
     async def _line(self, reader: asyncio.StreamReader) -> bytes:
         try:
             return await reader.readline()
-        except ValueError:  # the line has no end
+        except ValueError:  # the line is too long
             return b""
 
     async def _answers(self, line: bytes) -> AsyncIterator[ControlReply]:
         try:
             request = msgspec.json.decode(line, type=ControlRequest)
         except msgspec.MsgspecError as error:
-            yield ControlReply(error=f"this is no request: {error}")
+            yield ControlReply(error=f"invalid request: {error}")
             return
         if request.version != VERSION:
             yield ControlReply(
-                error=f"the cluster was started by another restow: it speaks version {VERSION} of"
-                f" the control protocol, and was asked in version {request.version}"
+                error="the cluster was started by another version of restow: it uses version"
+                f" {VERSION} of the control protocol, the request has version {request.version}"
             )
             return
         try:

@@ -1,9 +1,9 @@
-"""Talking to the supervisor of a data directory, from another command.
+"""The client of the control socket: requests to the supervisor of a data directory.
 
-    supervisor = Talk(Path(".restow"))
-    overview = await supervisor.ask(Request(verb="list"))
+    supervisor = ControlClient(Path(".restow"))
+    overview = await supervisor.ask(ControlRequest(verb="list"))
 
-Not here: what is done with the answers.
+Not here: the use of the replies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from restow.localcluster.messages import (
 
 
 class ControlClient:
-    """Asks one question at a time, each on a connection of its own."""
+    """Sends one request at a time, each on its own connection."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -33,9 +33,9 @@ class ControlClient:
     async def ask(
         self, request: ControlRequest, *, on_progress: Callable[[str], None] | None = None
     ) -> ProcessOverview:
-        """The overview after it was done. Raises ControlRefused with the supervisor's words.
+        """Send a request; return the overview after it. Raises ControlRefused with the error.
 
-        NoClusterRuns if nobody answers, also when it goes away in the middle.
+        Raises NoClusterRuns if no supervisor responds, or it ends during the request.
         """
         reader, writer = await self._connect()
         try:
@@ -49,10 +49,12 @@ class ControlClient:
                 if answer.overview is not None:
                     return answer.overview
         except (ConnectionError, ValueError, msgspec.MsgspecError) as error:
-            raise NoClusterRuns(f"the cluster in {self.data_dir} broke off: {error}") from error
+            raise NoClusterRuns(
+                f"the connection to the cluster in {self.data_dir} broke: {error}"
+            ) from error
         finally:
             writer.close()
-        raise NoClusterRuns(f"the cluster in {self.data_dir} has ended before it answered")
+        raise NoClusterRuns(f"the cluster in {self.data_dir} ended before it replied")
 
     async def overview(self) -> ProcessOverview:
         return await self.ask(ControlRequest(verb="list"))

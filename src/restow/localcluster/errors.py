@@ -1,18 +1,18 @@
-"""What can go wrong with a cluster. The text is for the person who asked for it.
+"""The errors of a cluster. Their text is shown to the user.
 
 ClusterError
-├── ClusterRefused     it cannot be like this: the wishes, or what is found in the directory
-├── ClusterRuns        another supervisor has the data directory
-├── ClusterFailed      a process that the cluster cannot do without does not run
-├── ControlRefused     the supervisor says no
-└── NoClusterRuns      there is no supervisor to talk to
+├── ClusterRefused     invalid options, or an unusable data directory
+├── ClusterRuns        another supervisor uses the data directory
+├── ClusterFailed      a process that the cluster needs has failed
+├── ControlRefused     the supervisor rejected a request
+└── NoClusterRuns      no supervisor is running
 """
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """The root of the tree above."""
+    """Base class of all errors in this module."""
 
 
 class ClusterRefused(ClusterError):

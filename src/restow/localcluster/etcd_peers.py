@@ -1,7 +1,7 @@
-"""Where the members of an etcd reach each other: told to one that goes over to TLS.
+"""Updates the peer URLs of etcd members, for the change to TLS.
 
-Through etcd's JSON gateway, with the client certificate of the cluster: gRPC must not be loaded in
-a process that starts others. Not here: when it is done (`supervisor`).
+It uses etcd's JSON gateway, with the client certificate of the cluster: gRPC must not be loaded in
+a process that forks. Not here: when it is done (`supervisor`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=2, jitter=0.
 async def move_peers(
     members: Sequence[EtcdState], urls: Mapping[str, str], *, layout: Layout, runtime: Runtime
 ) -> None:
-    """Let each member that has one of these names be reached by its peers at that URL alone.
+    """Set the peer URL of each named member.
 
-    What is so already is left alone. Raises ClusterFailed; some members may have moved then.
+    Correct URLs are kept. Raises ClusterFailed; some members may be updated then.
     """
     context, last = await asyncio.to_thread(_make_context, layout), ""
     for failures in range(ATTEMPTS_MAX):
@@ -40,18 +40,18 @@ async def move_peers(
             async with runtime.clock.timeout(CALL_SECONDS_MAX):
                 await _move(port, context, urls)
         except (OSError, TimeoutError, ValueError) as error:
-            last = str(error) or "no answer in time"
+            last = str(error) or "no response in time"
             await runtime.clock.sleep(BACKOFF.delay_seconds(failures, runtime.randomness))
         else:
             return
-    raise ClusterFailed(f"etcd does not go over to TLS: {last}")
+    raise ClusterFailed(f"the peer URLs of etcd could not be changed to TLS: {last}")
 
 
 async def _move(port: int, context: ssl.SSLContext, urls: Mapping[str, str]) -> None:
     found = await _call(port, context, "list", {"linearizable": True})
     members = {each.get("name", ""): each for each in found.get("members", ())}
-    if missing := sorted(urls.keys() - members.keys()):  # it would be left alone at its old address
-        raise ValueError(f"it does not know {missing[0]}")
+    if missing := sorted(urls.keys() - members.keys()):  # it would keep its old URL
+        raise ValueError(f"it has no member {missing[0]}")
     for name, url in urls.items():
         if members[name].get("peerURLs") != [url]:
             change = {"ID": members[name].get("ID"), "peerURLs": [url]}
@@ -59,7 +59,7 @@ async def _move(port: int, context: ssl.SSLContext, urls: Mapping[str, str]) -> 
 
 
 async def _call(port: int, context: ssl.SSLContext, verb: str, body: object) -> dict[str, Any]:
-    """What one member answers. Raises OSError and ValueError."""
+    """Call one member. Raises OSError and ValueError."""
     data = msgspec.json.encode(body)
     head = (
         f"POST /v3/cluster/member/{verb} HTTP/1.0\r\nHost: {HOST}\r\n"
@@ -75,7 +75,7 @@ async def _call(port: int, context: ssl.SSLContext, verb: str, body: object) -> 
         writer.close()
     first, _, rest = answer.partition(b"\r\n\r\n")
     if b" 200 " not in first.partition(b"\r\n")[0]:
-        raise ValueError(f"it answers {answer[:500].decode(errors='replace')!r}")
+        raise ValueError(f"unexpected response {answer[:500].decode(errors='replace')!r}")
     return msgspec.json.decode(rest, type=dict[str, Any])
 
 

@@ -1,6 +1,6 @@
-"""How the supervisor looks at its servers: from outside, as any client does.
+"""Health checks of the servers, through their API as for any client.
 
-Not here: what follows from it.
+Not here: the consequences.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMPLAINT_CHARACTERS_MAX: Final = 200
 
 
 class ServerProbe:
-    """Asks servers whether they are ready, over connections that are kept."""
+    """Checks whether servers are ready, over connections that are reused."""
 
     def __init__(self, pki: Pki, bind: str, runtime: Runtime) -> None:
         self._pki = pki
@@ -26,17 +26,17 @@ class ServerProbe:
         self._runtime = runtime
         self._clients: dict[int, ApiClient] = {}
         self._retired: list[ApiClient] = []
-        """Who showed keys before. Somebody may still wait for an answer to one of them; there are
-        few, as keys are renewed once a year."""
+        """Clients with earlier keys. One of them may still be in use; there are few, because keys
+        are renewed once a year."""
 
     def take(self, pki: Pki) -> None:
-        """Show these keys from now on: the certificate before comes to its end."""
+        """Use these keys from now on: the previous certificate is about to expire."""
         self._pki = pki
         self._retired += self._clients.values()
         self._clients = {}
 
     def client(self, port: int) -> ApiClient:
-        """The administrator, at one port."""
+        """A client of one port, with administrator permissions."""
         if port not in self._clients:
             self._clients[port] = ApiClient.connect(
                 self._config(port), runtime=self._runtime, retry=NO_RETRY
@@ -48,7 +48,7 @@ class ServerProbe:
             server=f"https://{self._host}:{port}",
             ca_pem=self._pki.serving_ca_pem.decode(),
             token=self._pki.admin_token,
-            # Some servers talk to nobody without one.
+            # Some servers require a client certificate.
             client_cert_pem=self._pki.admin_cert_pem.decode(),
             client_key_pem=self._pki.admin_key_pem.decode(),
         )
@@ -59,13 +59,13 @@ class ServerProbe:
             async with self._runtime.clock.timeout(ANSWER_SECONDS_MAX):
                 await self.client(port).text("/readyz")
         except TimeoutError:
-            return f"no answer within {ANSWER_SECONDS_MAX:g} s"
+            return f"no response within {ANSWER_SECONDS_MAX:g} s"
         except (ClientError, StatusError) as error:
             return str(error).splitlines()[0][:COMPLAINT_CHARACTERS_MAX]
         return ""
 
     async def dashboard_link(self, port: int) -> str | None:
-        """A link that lets its first user in, for a short time; None where there is none."""
+        """A login link for the first user, valid for a short time; None if not available."""
         clock = self._runtime.clock
         transport = HttpTransport(self._config(port), clock=clock)
         try:
@@ -81,7 +81,7 @@ class ServerProbe:
 
 
 def reachable(bind: str) -> str:
-    """Where a client of this machine finds what listens there."""
+    """The address at which a client on this machine reaches the listener."""
     if bind in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
         return "127.0.0.1"
     return f"[{bind}]" if ":" in bind else bind

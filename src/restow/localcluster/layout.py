@@ -1,4 +1,4 @@
-"""Where everything of a cluster is, in its data directory. Names only; nothing is opened here."""
+"""The paths of all files in a data directory. Nothing is opened here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Held by the supervisor for as long as it lives."""
+        """Locked by the supervisor while it runs."""
         return self.data_dir / "up.lock"
 
     @property
@@ -23,12 +23,12 @@ class Layout:
 
     @property
     def restored(self) -> Path:
-        """Left by `restow restore` until a cluster was ready on the restored store."""
+        """Written by `restow restore`, removed when a cluster is ready on the restored store."""
         return self.data_dir / "restored.json"
 
     @property
     def kubeconfig(self) -> Path:
-        """For people; there when the cluster is ready."""
+        """For users; exists while the cluster is ready."""
         return self.data_dir / "kubeconfig"
 
     @property
@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def servers(self) -> Path:
-        """Files of single servers, and of those who work for the cluster."""
+        """Files of single servers, and of the cluster's controllers."""
         return self.data_dir / "servers"
 
     @property

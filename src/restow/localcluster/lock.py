@@ -1,6 +1,6 @@
 """The lock of a data directory: held by the supervisor of `restow up` for as long as it runs.
 
-The kernel releases it with the process: a lock file without a lock means that none runs.
+The kernel releases it with the process: a lock file that is not locked means that none runs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def locked(layout: Layout) -> Iterator[None]:
         except BlockingIOError:
             holder = _holder(file)
             raise ClusterRuns(
-                f"a cluster runs in {layout.data_dir} already (process {holder or '?'}): use it by"
-                f" {layout.kubeconfig}, stop it with Ctrl-C where it was started or kill -TERM"
-                f" {holder or 'PID'}, or choose another --data-dir"
+                f"a cluster already runs in {layout.data_dir} (process {holder or '?'}): use it"
+                f" with {layout.kubeconfig}, stop it by Ctrl-C or kill -TERM {holder or 'PID'}, or"
+                " use another --data-dir"
             ) from None
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
@@ -38,13 +38,13 @@ def locked(layout: Layout) -> Iterator[None]:
 
 
 def supervisor_of(layout: Layout) -> str | None:
-    """The process id of the supervisor that runs in the directory; None if none runs.
+    """The process id of the supervisor that runs in the directory, or None.
 
     The id is "?" if the supervisor has not written it yet.
     """
     try:
         file = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # no `restow up` was ever started here, or by another user
+    except OSError:  # never started here, or by another user
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

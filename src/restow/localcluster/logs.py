@@ -1,7 +1,7 @@
-"""Logs of processes: what they say goes into a file, which is put aside when it grows too large.
+"""Log files of processes, with rotation by size.
 
-A log that cannot be written costs words, never the process that said them or the one that listens.
-Not here: reading them for an answer. Only the last lines are kept in memory, for messages.
+A write error loses output, but never affects the process or its parent. Not here: analysis of the
+output. Only the last lines are kept in memory, for messages.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ LOGS_KEPT: Final = 3
 """Older files: `NAME.log.1` is the newest of them."""
 TAIL_LINES: Final = 20
 LINE_BYTES_MAX: Final = 16 * 1024
-"""More than that is kept in the file, and shown cut."""
+"""Longer lines are complete in the file, and truncated in messages."""
 
 logger = logging.getLogger(__name__)
 
 
 class LogSink(Protocol):
-    """Where the words of a process go."""
+    """Receives the output of a process."""
 
     @property
     def path(self) -> Path:
-        """What to call the place."""
+        """The location, for messages."""
         ...
 
     def write(self, data: bytes) -> None: ...
@@ -35,7 +35,7 @@ class LogSink(Protocol):
 
 
 class RotatingLog:
-    """One file that is appended to, and its predecessors."""
+    """A file that is appended to, and its rotated predecessors."""
 
     def __init__(self, path: Path, *, bytes_max: int = LOG_BYTES_MAX) -> None:
         self.path = path
@@ -46,13 +46,13 @@ class RotatingLog:
         self._complaint = ""
 
     def write(self, data: bytes) -> None:
-        """Never fails: on a full disk the words are lost."""
+        """Write output; never fails: on a full disk the output is lost."""
         complaint = ""
         try:
             if self._bytes and self._bytes + len(data) > self._bytes_max:
                 self._rotate()
         except OSError as error:
-            complaint = f"{self.path} cannot be put aside: {error.strerror}"
+            complaint = f"{self.path} cannot be rotated: {error.strerror}"
         try:
             self._bytes += self._file.write(data) or 0
         except OSError as error:
@@ -76,14 +76,14 @@ class RotatingLog:
 
 
 class LineBuffer:
-    """Bytes as they come, made into lines; the last ones are remembered."""
+    """Splits bytes into lines, and keeps the last ones."""
 
     def __init__(self) -> None:
         self._rest = b""
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are complete now."""
+        """Add bytes; return the lines that are now complete."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[:LINE_BYTES_MAX]
         lines = [line[:LINE_BYTES_MAX].decode(errors="replace") for line in whole]
@@ -91,6 +91,6 @@ class LineBuffer:
         return lines
 
     def end(self) -> None:
-        """Nothing more comes: what is left is a line too."""
+        """Add the last line, if it has no newline."""
         if self._rest:
             self.feed(b"\n")

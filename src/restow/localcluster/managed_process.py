@@ -1,9 +1,8 @@
-"""A keeper keeps one process running: starts it, waits for it, starts it again when it ends.
+"""A managed process: it is started, monitored, and restarted when it exits.
 
-A process that ends by itself is started again after a growing pause, for as long as it takes: the
-disk may have room again, or etcd come back. One that never was ready, or says that its command line
-is wrong, is given up. Not here: which processes there are, and what it means for the others when
-one is given up.
+A process that exits is restarted after a growing backoff, without limit: the disk may get free
+space again, or etcd recover. A process that was never ready, or reports a usage error, is given up.
+Not here: which processes there are, and the effect on the others when one is given up.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from restow.localcluster.logs import LogSink
 
 RESTART_BACKOFF: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.1)
 FAILURES_UNREADY_MAX: Final = 3
-"""In a row, of a process that never was ready."""
+"""Consecutive failures of a process that was never ready."""
 STABLE_SECONDS: Final = 30.0
-"""What has run for so long has not failed in a row."""
+"""After this uptime, an exit does not count as consecutive."""
 START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 25.0
 PROBE_SECONDS: Final = 0.1
@@ -32,7 +31,7 @@ EXIT_USAGE: Final = 2
 
 
 class ProcessState(Enum):
-    """What a kept process is doing."""
+    """The state of a managed process."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -45,7 +44,7 @@ class ProcessState(Enum):
 
 
 class ManagedProcess:
-    """One process, over all its lives."""
+    """One process, over all its incarnations."""
 
     def __init__(
         self,
@@ -61,9 +60,9 @@ class ManagedProcess:
         self.name = name
         self.state = ProcessState.WAITING
         self.note = ""
-        """Why it is as it is."""
+        """Details of the state."""
         self.restarts = 0
-        """How often it was started again after it had ended by itself."""
+        """Number of restarts after an exit."""
         self.log = log
         self.child: Child | None = None
         self._make = make
@@ -73,9 +72,9 @@ class ManagedProcess:
         self._backoff = backoff
         self._failures = 0
         self._was_ready = False
-        self._unwanted = asyncio.Event()
+        self._is_stopped = asyncio.Event()
         self._is_cycling = False
-        self._lives = 0
+        self._incarnations = 0
         self._reason = ""
         self._woken = asyncio.Event()
         self._changed = asyncio.Event()
@@ -87,18 +86,18 @@ class ManagedProcess:
         return None if self.child is None or self.child.code is not None else self.child.pid
 
     async def run(self) -> None:
-        """Keep it running until `stop`. The task of this keeper."""
+        """Keep the process running until `stop`."""
         self._idle.clear()
         try:
-            await self._keep()
+            await self._restart_until_stopped()
         finally:
             self._idle.set()
 
-    async def _keep(self) -> None:
+    async def _restart_until_stopped(self) -> None:
         clock, randomness = self._runtime.clock, self._runtime.randomness
-        while not self._unwanted.is_set():
-            await self._live()
-            if self._unwanted.is_set():
+        while not self._is_stopped.is_set():
+            await self._run_once()
+            if self._is_stopped.is_set():
                 break
             if self._is_cycling:
                 self._is_cycling = False
@@ -106,11 +105,11 @@ class ManagedProcess:
             self.restarts += 1
             is_hopeless = not self._was_ready and self._failures >= FAILURES_UNREADY_MAX
             if is_hopeless or self._code() == EXIT_USAGE:
-                self._set(ProcessState.FAILED, f"given up: {self._how_it_ended()}")
+                self._set(ProcessState.FAILED, f"given up: {self._exit_reason()}")
                 seconds = None
             else:
                 seconds = self._backoff.delay_seconds(self._failures - 1, randomness)
-                self._set(ProcessState.PAUSED, f"{self._how_it_ended()}; again in {seconds:.1f} s")
+                self._set(ProcessState.PAUSED, f"{self._exit_reason()}; restart in {seconds:.1f} s")
             with suppress(TimeoutError):
                 async with clock.timeout(seconds):
                     await self._woken.wait()
@@ -119,60 +118,61 @@ class ManagedProcess:
         self._set(ProcessState.STOPPED)
 
     async def cycle(self) -> None:
-        """End it and start it as `make` now says; returns when it is ready.
+        """Stop it, start it with the launch that `make` now returns, and wait until it is ready.
 
-        Raises ClusterFailed when it does not become so.
+        Raises ClusterFailed if it does not become ready.
         """
-        life = self._lives + 1
+        incarnation = self._incarnations + 1
         self._is_cycling = True
         self._failures, self._was_ready = 0, False
         self._woken.set()
         await self._end()
-        await self.wait_ready(life=life)
+        await self.wait_ready(incarnation=incarnation)
 
-    async def wait_ready(self, *, life: int = 0) -> None:
-        """Raises ClusterFailed when it is given up or stopped instead."""
-        while not (self.state is ProcessState.READY and self._lives >= life):
-            is_over = (
-                self.state in (ProcessState.FAILED, ProcessState.STOPPED) and self._lives >= life
+    async def wait_ready(self, *, incarnation: int = 0) -> None:
+        """Wait until ready. Raises ClusterFailed if it fails or is stopped instead."""
+        while not (self.state is ProcessState.READY and self._incarnations >= incarnation):
+            has_ended = (
+                self.state in (ProcessState.FAILED, ProcessState.STOPPED)
+                and self._incarnations >= incarnation
             )
-            if is_over or self._unwanted.is_set():
-                raise ClusterFailed(self.story())
+            if has_ended or self._is_stopped.is_set():
+                raise ClusterFailed(self.describe())
             await self._changed.wait()
 
     async def stop(self) -> None:
-        """End it for good; returns when `run` has ended too."""
-        self._unwanted.set()
+        """Stop it permanently; returns when `run` has ended too."""
+        self._is_stopped.set()
         self._woken.set()
         await self._end()
         await self._idle.wait()
 
     def kill(self) -> None:
-        """End it at once, for good."""
-        self._unwanted.set()
+        """Kill it permanently."""
+        self._is_stopped.set()
         self._woken.set()
         if self.child is not None:
             self.child.signal(signal.SIGKILL)
 
     def set_health(self, *, is_healthy: bool, note: str = "") -> None:
-        """What a look from outside has shown, of a process that had said it was ready."""
+        """Record the result of a health check of a process that was ready."""
         if self.state is ProcessState.READY and not is_healthy:
             self._set(ProcessState.UNREADY, note)
         elif self.state is ProcessState.UNREADY and is_healthy:
             self._set(ProcessState.READY)
 
-    def story(self) -> str:
-        """What has become of it, with the end of its log."""
+    def describe(self) -> str:
+        """Its state, with the end of its log."""
         tail = self.child.tail if self.child is not None else ""
         text = f"{self.name} {self.note or self.state.value}; its log: {self.log.path}"
         return f"{text}\n{_indented(tail)}" if tail else text
 
-    async def _live(self) -> None:
-        """One life, from start to end."""
+    async def _run_once(self) -> None:
+        """Run one incarnation, from start to exit."""
         clock = self._runtime.clock
         self._woken.clear()
         self._reason = ""
-        self._lives += 1
+        self._incarnations += 1
         self.child = child = Child(self.name, launch := self._make(), self.log)
         self._set(ProcessState.STARTING)
         began = clock.monotonic()
@@ -199,7 +199,7 @@ class ManagedProcess:
             self._reason = f"was not ready within {START_SECONDS_MAX:g} s"
             child.signal(signal.SIGKILL)
             return
-        if self.state is ProcessState.STARTING:  # else it is being stopped already
+        if self.state is ProcessState.STARTING:  # otherwise it is being stopped
             self._was_ready = True
             self._set(ProcessState.READY)
 
@@ -213,13 +213,13 @@ class ManagedProcess:
     def _code(self) -> int | None:
         return None if self.child is None else self.child.code
 
-    def _how_it_ended(self) -> str:
+    def _exit_reason(self) -> str:
         code = self._code()
         if self._reason:
             return self._reason
         if code is not None and code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with code {code}"
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"exited with code {code}"
 
     def _set(self, state: ProcessState, note: str = "") -> None:
         self.state, self.note = state, note

@@ -1,8 +1,8 @@
-"""What is said on the control socket: one JSON object a line, in both directions.
+"""Messages of the control socket: one JSON object per line, in both directions.
 
-A request is one line. The answer is any number of lines that tell how it goes, and a last one that
-is an error or has the overview. Both sides name the version of these words; the supervisor refuses
-others. Not here: who listens (`control`) and who asks (`control_client`).
+A request is one line. The reply is any number of progress lines, and a last line with an error or
+the overview. Both sides send the protocol version; the supervisor rejects other versions. Not here:
+the server (`control`) and the client (`control_client`).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Verb = Literal["list", "roll", "restart", "stop"]
 
 
 class ControlRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """`roll` and `restart` are about one process; `stop` is about all of them."""
+    """A request. `roll` and `restart` affect one process, `stop` all of them."""
 
     version: int = VERSION
     verb: Verb
     server: int | None = None
-    """For `roll`."""
+    """The server number, for `roll`."""
     name: str | None = None
-    """For `restart`: a process, as the overview calls it."""
+    """The process name as in the overview, for `restart`."""
     release: str | None = None
     release_file: str | None = None
     """The file that the kept release was copied from."""
     is_rollback: bool = False
-    """`roll` back to what the server had before the last upgrade; no release is named then."""
+    """`roll` back to the release before the last upgrade; `release` is not set then."""
 
 
 class ProcessView(msgspec.Struct, kw_only=True, frozen=True):
-    """One process, as it is."""
+    """The state of one process."""
 
     name: str
     state: str
@@ -45,14 +45,14 @@ class ProcessView(msgspec.Struct, kw_only=True, frozen=True):
     pid: int | None = None
     restarts: int = 0
     index: int | None = None
-    """Of a server."""
+    """The number of the server; None for other processes."""
     port: int | None = None
     url: str = ""
     release: str = ""
 
 
 class ProcessOverview(msgspec.Struct, kw_only=True, frozen=True):
-    """The cluster, as it is."""
+    """The state of the cluster."""
 
     pid: int
     data_dir: str
@@ -63,10 +63,10 @@ class ProcessOverview(msgspec.Struct, kw_only=True, frozen=True):
     upgrade: Upgrade | None = None
     processes: tuple[ProcessView, ...] = ()
     release_files: dict[str, str] = {}
-    """As in the state of the cluster."""
+    """As in `ClusterState`."""
 
     def label(self, release: str) -> str:
-        """A release for people."""
+        """The display name of a release."""
         return release_label(release, self.release_files)
 
     @property
@@ -75,13 +75,13 @@ class ProcessOverview(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ControlReply(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """One line of the answer."""
+    """One line of the reply."""
 
     version: int = VERSION
     progress: str = ""
     error: str = ""
     overview: ProcessOverview | None = None
-    """Of the last line, unless it is an error."""
+    """Set in the last line, unless it is an error."""
 
     @property
     def is_last(self) -> bool:

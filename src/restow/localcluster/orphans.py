@@ -1,7 +1,7 @@
-"""Processes that a supervisor has left behind: found by what was written down, and ended.
+"""Orphans: processes of an earlier supervisor that still run. They are found and stopped.
 
-A process number alone says nothing: it may belong to somebody else by now. A process is taken for
-ours only if it began at the very tick that was written down, since the same start of the machine.
+A process id alone is not sufficient, because it can be reused. A process is identified by its id,
+its start tick and the boot id of the machine, as recorded in the state.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ KILL_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.02
 BOOT_ID_UNKNOWN: Final = ""
 _STARTED_FIELD: Final = 19
-"""Of /proc/PID/stat, counted from the field after the name, which may hold anything."""
+"""Index in /proc/PID/stat after the process name, which can contain any character."""
 
 
 def boot_id() -> str | None:
-    """Changes with each start of the machine; None where there is no such thing."""
+    """The boot id, which changes at each boot; None where the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -34,7 +34,7 @@ def boot_id() -> str | None:
 
 
 def started_ticks(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None for one that has ended."""
+    """The start of a process in ticks since boot; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -44,7 +44,7 @@ def started_ticks(pid: int) -> int | None:
 
 
 def is_alive(record: ProcessRecord) -> bool:
-    """Whether this very process still runs."""
+    """Whether exactly this process still runs."""
     return (
         record.boot_id != BOOT_ID_UNKNOWN
         and record.boot_id == boot_id()
@@ -53,24 +53,24 @@ def is_alive(record: ProcessRecord) -> bool:
 
 
 async def end_orphans(records: Iterable[ProcessRecord], clock: Clock) -> list[str]:
-    """End those that still run, in good order if they can; their names."""
-    living = [record for record in records if is_alive(record)]
-    names = [record.name for record in living]
+    """Stop those that still run, by SIGTERM, then SIGKILL; return their names."""
+    alive = [record for record in records if is_alive(record)]
+    names = [record.name for record in alive]
     for number, seconds in ((signal.SIGTERM, PATIENCE_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
-        for record in living:
+        for record in alive:
             _signal(record, number)
         deadline = clock.monotonic() + seconds
-        while living and clock.monotonic() < deadline:
+        while alive and clock.monotonic() < deadline:
             await clock.sleep(POLL_SECONDS)
-            living = [record for record in living if is_alive(record)]
-    if living:
-        left = ", ".join(f"{record.name} (process {record.pid})" for record in living)
-        raise ClusterFailed(f"left from an earlier run, and cannot be ended: {left}")
+            alive = [record for record in alive if is_alive(record)]
+    if alive:
+        left = ", ".join(f"{record.name} (process {record.pid})" for record in alive)
+        raise ClusterFailed(f"processes of an earlier run cannot be stopped: {left}")
     return names
 
 
 def _signal(record: ProcessRecord, number: signal.Signals) -> None:
-    """Through a descriptor: between the check and the signal the number cannot change hands."""
+    """Signal through a pidfd: the id cannot be reused between the check and the signal."""
     with suppress(ProcessLookupError, PermissionError):
         file = os.pidfd_open(record.pid)
         try:

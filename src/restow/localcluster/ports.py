@@ -1,7 +1,7 @@
-"""Ports: whether one is free, and which to take instead.
+"""Ports: check whether one is free, and choose a replacement.
 
-A free port may be taken by someone else before it is used; whoever uses it finds out. Not here: the
-listening sockets themselves.
+Another process can take a free port before it is used; the later bind reports that. Not here: the
+listening sockets.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DRAWS_MAX: Final = 1_000
 
 
 def is_free(bind: str, port: int) -> bool:
-    """Whether nobody listens there, not even someone who would share."""
+    """Whether no process listens on the port, not even with SO_REUSEPORT."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Connections that have ended do not count; without SO_REUSEPORT one who shares does.
+        # SO_REUSEADDR ignores closed connections; without SO_REUSEPORT a shared listener conflicts.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((bind, port))
@@ -36,7 +36,7 @@ def is_free(bind: str, port: int) -> bool:
 
 
 class PortChooser:
-    """Gives out ports, none twice."""
+    """Chooses ports, each only once."""
 
     def __init__(self, is_free: IsFree, randomness: Randomness, taken: Iterable[int] = ()) -> None:
         self._is_free = is_free
@@ -44,7 +44,7 @@ class PortChooser:
         self._taken = set(taken)
 
     def take(self, *wanted: int) -> int:
-        """The first of the wanted ones that is free, else any."""
+        """The first preferred port that is free, else a random one."""
         for port in wanted:
             if port not in self._taken and 0 < port < 65_536 and self._is_free(port):
                 self._taken.add(port)
@@ -55,5 +55,5 @@ class PortChooser:
                 self._taken.add(port)
                 return port
         raise ClusterRefused(
-            f"no free port was found between {SPARE_PORTS.start} and {SPARE_PORTS.stop}"
+            f"no free port found between {SPARE_PORTS.start} and {SPARE_PORTS.stop}"
         )

@@ -1,10 +1,10 @@
 """Release files of a cluster, kept by content: `DIR/releases/<sha256>.yaml`.
 
-Servers run from the copy, so an edit or removal of the original changes nothing until it is rolled
-out by `restow upgrade`. Two releases are the same if and only if their copies have the same path.
-A release that comes with restow is kept by its name.
+Servers run from the copy, so a change of the original has no effect until `restow upgrade`. Two
+releases are the same if and only if their copies have the same path. A release that is shipped with
+restow is kept by its name.
 
-Not here: what a release says (`restow.kinds.releases`), and which server runs which.
+Not here: the content of a release (`restow.kinds.releases`), and the release of each server.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def release_of(name: str) -> Release:
-    """The release that a server is told to run. Raises ReleaseError."""
+    """The release with this name or path. Raises ReleaseError."""
     return find_release(None if name == DEFAULT_NAME else Path(name))
 
 
 def keep_release(name: str, layout: Layout) -> str:
-    """Copy a release file into the data directory; returns the path of the copy.
+    """Copy a release file into the data directory; return the path of the copy.
 
-    The name of a release that comes with restow is returned as it is. Raises ReleaseError.
+    The name of a shipped release is returned unchanged. Raises ReleaseError.
     """
     path = Path(name)
     if not path.is_absolute():
@@ -61,7 +61,7 @@ def keep_release(name: str, layout: Layout) -> str:
 
 
 def with_file(files: Mapping[str, str], release: str, file: str | None) -> dict[str, str]:
-    """The files of kept releases, with the one that this release was copied from."""
+    """The original files of kept releases, with the one of this release added."""
     digest = digest_of(release)
     if digest is None or file is None or digest_of(file) is not None:
         return dict(files)
@@ -69,7 +69,7 @@ def with_file(files: Mapping[str, str], release: str, file: str | None) -> dict[
 
 
 def put_copy(copy: Path, data: bytes) -> None:
-    """Write a copy, unless it is there. Raises ReleaseError."""
+    """Write a copy, unless it exists and is intact. Raises ReleaseError."""
     try:
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (copy.is_file() and _sha256(copy.read_bytes()) == copy.stem):
@@ -79,7 +79,7 @@ def put_copy(copy: Path, data: bytes) -> None:
 
 
 def read_copies(state: ClusterState) -> dict[str, bytes]:
-    """The content of each kept release that a server runs or may be rolled back to."""
+    """The content of each kept release that a server runs or can be rolled back to."""
     found: dict[str, bytes] = {}
     for name in _names(state):
         if digest_of(name) is not None:
@@ -91,8 +91,9 @@ def read_copies(state: ClusterState) -> dict[str, bytes]:
 def settle_releases(state: ClusterState, layout: Layout) -> ClusterState:
     """The state with every release file kept by content. Raises ReleaseError.
 
-    A state of an earlier restow names the files themselves; they are copied now. Copies are looked
-    up in this data directory, which may have been moved, and made again from an unchanged original.
+    A state of an earlier restow contains the original paths; they are copied now. Copies are
+    looked up in this data directory, which may have been moved, and restored from an unchanged
+    original.
     """
     files = dict(state.release_files)
     servers = tuple(
@@ -101,7 +102,7 @@ def settle_releases(state: ClusterState, layout: Layout) -> ClusterState:
     )
     upgrade = state.upgrade
     if upgrade is not None:
-        # A file that is gone prevents a rollback, but no start.
+        # A missing file prevents a rollback, but no start.
         upgrade = msgspec.structs.replace(
             upgrade,
             target=_settled_if_there(upgrade.target, files, layout),
@@ -111,7 +112,7 @@ def settle_releases(state: ClusterState, layout: Layout) -> ClusterState:
 
 
 def original_notice(release: str, files: Mapping[str, str]) -> str:
-    """What to say if the file that a kept release was copied from is not as it was; else empty."""
+    """A notice if the original of a kept release has changed or is missing; else empty."""
     digest = digest_of(release)
     original = files.get(digest or "")
     if digest is None or original is None:
@@ -120,22 +121,21 @@ def original_notice(release: str, files: Mapping[str, str]) -> str:
         if _sha256(_read(Path(original))) == digest:
             return ""
         return (
-            f"release file {original} has changed; the servers run the content that they were"
-            f" started with, kept as {release}. To roll them to the new content: restow upgrade"
-            f" --to {original}"
+            f"release file {original} has changed; the servers still run the previous content, kept"
+            f" as {release}. To upgrade them to the new content: restow upgrade --to {original}"
         )
     return f"release file {original} cannot be read; the servers run its content, kept as {release}"
 
 
 def has_copies(state: ClusterState) -> bool:
-    """Whether a server runs, or may be rolled back to, a release that is kept as a file."""
+    """Whether a server runs, or can be rolled back to, a release that is kept as a file."""
     return any(digest_of(name) is not None for name in _names(state))
 
 
 def copy_problem(release: str, files: Mapping[str, str]) -> str:
-    """Why no server can start with a kept release, and the remedy; empty: one can.
+    """Why no server can start with a kept release, with the remedy; empty if it can.
 
-    A copy that is not as it was is made again from an unchanged original.
+    A damaged copy can be restored from an unchanged original.
     """
     if digest_of(release) is None:
         return ""
@@ -147,7 +147,7 @@ def copy_problem(release: str, files: Mapping[str, str]) -> str:
 
 
 def restore_copy(release: str, files: Mapping[str, str]) -> None:
-    """Make the copy of a kept release again if it is not as it was. Raises ReleaseError."""
+    """Restore the damaged or missing copy of a kept release. Raises ReleaseError."""
     if digest_of(release) is None:
         return
     try:
@@ -160,7 +160,7 @@ def restore_copy(release: str, files: Mapping[str, str]) -> None:
 
 
 def rollback_notices(state: ClusterState) -> Iterator[str]:
-    """What to say of releases before the last upgrade that no server can start with."""
+    """Notices about releases before the last upgrade that no server can start with."""
     in_use = releases_in_use(state)
     origins = state.upgrade.origins if state.upgrade is not None else ()
     for release in dict.fromkeys(origins):
@@ -186,7 +186,7 @@ def at_layout(state: ClusterState, layout: Layout) -> ClusterState:
 
 
 def release_label(release: str, files: Mapping[str, str]) -> str:
-    """A release for people: a name, or the file with the beginning of its SHA-256."""
+    """The display name of a release: its name, or the file with the start of its SHA-256."""
     digest = digest_of(release)
     if digest is None:
         return release
@@ -195,14 +195,14 @@ def release_label(release: str, files: Mapping[str, str]) -> str:
 
 
 def digest_of(release: str) -> str | None:
-    """The SHA-256 in the path of a kept release; None for every other one."""
+    """The SHA-256 in the path of a kept release; None for all others."""
     path = Path(release)
     is_copy = path.parent.name == "releases" and _DIGEST.fullmatch(path.stem) is not None
     return path.stem if is_copy else None
 
 
 def releases_in_use(state: ClusterState) -> list[str]:
-    """What the servers run, without duplicates."""
+    """The releases of the servers, without duplicates."""
     return sorted({server.release for server in state.servers})
 
 
@@ -230,20 +230,20 @@ def _settled_if_there(name: str, files: dict[str, str], layout: Layout) -> str:
 
 
 def _original_of(release: str, files: Mapping[str, str]) -> str | None:
-    """The file that a release was copied from, if it is unchanged."""
+    """The original file of a release, if it is unchanged."""
     original = files.get(digest_of(release) or "")
     return None if original is None or original_notice(release, files) else original
 
 
 def _read_copy(copy: Path, files: Mapping[str, str] = MappingProxyType({})) -> bytes:
     origin = f", as it was copied from {files[copy.stem]}" if copy.stem in files else ""
-    remedy = f"put back the file with the SHA-256 that its name has{origin}"
+    remedy = f"restore the file with the SHA-256 in its name{origin}"
     try:
         data = _read(copy)
     except ReleaseError as error:
         raise ReleaseError(f"{error}: {remedy}") from error
     if _sha256(data) != copy.stem:
-        raise ReleaseError(f"{copy}: this kept release file was changed: {remedy}")
+        raise ReleaseError(f"{copy}: this copy of a release file was changed: {remedy}")
     return data
 
 

@@ -1,10 +1,10 @@
-"""After a restore: which release can read the store, and which one the cluster starts with.
+"""After a restore: the releases that can read the store, and the one the cluster starts with.
 
     restow restore -> judge_backup -> DIR/restored.json -> restow up -> removed when it is ready
 
 The raw values decide: a release can read a backup if it decodes the version of every stored value.
-A value that could not be decrypted is not judged, and counted. Servers check the same again when
-they register, so a wrong choice ends in a refused start, not in damage.
+Values that could not be decrypted are only counted. Servers check the same again when they
+register, so a wrong choice results in a failed start, not in damage.
 
 Not here: writing the store (`restow.storage.restore`).
 """
@@ -44,27 +44,27 @@ UNREADABLE_SHOWN_MAX: Final = 5
 
 
 class RestoreRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """What `restow restore` leaves for the next `restow up`."""
+    """Written by `restow restore` for the next `restow up`."""
 
     release: str | None = None
-    """The release to start all servers with; None: those that they had, or as it is given."""
+    """The release to start all servers with; None: their own, or the given one."""
     backup_revision: int = 0
     revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
-    """Which releases can read a backup."""
+    """The releases that can read a backup."""
 
     running: tuple[str, ...]
-    """Releases of the servers that ran when it was taken, by their leases."""
+    """Releases of the servers that ran when it was taken, from their leases."""
     readable: tuple[str, ...]
-    """Releases that can read it, the one to prefer first."""
+    """Releases that can read it, the preferred one first."""
     unreadable: dict[str, tuple[str, ...]]
-    """For each of the others, what it cannot read."""
+    """For each other release, the values that it cannot read."""
     sealed: dict[str, int]
-    """By the name of an encryption key, how many values were not decrypted: their version is not
-    known."""
+    """The number of values that were not decrypted, by encryption key; their versions are
+    unknown."""
 
     @property
     def not_decrypted(self) -> int:
@@ -78,10 +78,10 @@ class BackupReport:
 async def judge_backup(
     path: Path, layout: Layout | None, *, state: ClusterState | None, opener: Opener | None
 ) -> BackupReport:
-    """Compare the raw values of a backup with the releases that are known here.
+    """Compare the raw values of a backup with the known releases.
 
-    Raises StorageError. Known are the releases of the servers, of the last upgrade, the files kept
-    in the data directory, and those that come with restow.
+    Raises StorageError. Known releases are those of the servers, of the last upgrade, the files in
+    the data directory, and the shipped ones.
     """
     async with AsyncExitStack() as undo:
         source = await open_source(f"snapshot:{path}", Runtime.system())
@@ -114,12 +114,12 @@ def _sealed(census: Census) -> dict[str, int]:
 
 
 def write_record(layout: Layout, record: RestoreRecord) -> None:
-    """Leave a record for the next start. Raises OSError."""
+    """Write a record for the next start. Raises OSError."""
     write_secret(layout.restored, msgspec.json.encode(record) + b"\n")
 
 
 def read_record(layout: Layout) -> RestoreRecord | None:
-    """The record of a restore after which the cluster was not ready yet. Raises ClusterRefused."""
+    """The record of a restore, until the cluster was ready on it. Raises ClusterRefused."""
     try:
         data = read_regular_file(layout.restored, bytes_max=RECORD_BYTES_MAX)
         return msgspec.json.decode(data, type=RestoreRecord)
@@ -127,12 +127,12 @@ def read_record(layout: Layout) -> RestoreRecord | None:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         raise ClusterRefused(
-            f"{layout.restored} cannot be read ({error}): remove it, and give --release"
+            f"{layout.restored} cannot be read ({error}): remove it, and use --release"
         ) from error
 
 
 def apply_record(state: ClusterState, release: str | None) -> ClusterState:
-    """The state for a restored store: all servers have the release; there is no upgrade to undo."""
+    """The state for a restored store: all servers get the release, and the upgrade is cleared."""
     servers = tuple(
         each if release is None else msgspec.structs.replace(each, release=release)
         for each in state.servers
@@ -141,9 +141,9 @@ def apply_record(state: ClusterState, release: str | None) -> ClusterState:
 
 
 async def check_keys(layout: Layout, pki: Pki | None) -> None:
-    """Refuse an embedded store of a cluster with other keys. Raises ClusterRefused.
+    """Reject an embedded store of a cluster with other keys. Raises ClusterRefused.
 
-    Without `pki` there are no keys yet, and any that would be made are other ones.
+    Without `pki` no keys exist, so new ones would differ.
     """
     if not layout.store.exists():
         return
@@ -152,15 +152,15 @@ async def check_keys(layout: Layout, pki: Pki | None) -> None:
         return
     raise ClusterRefused(
         f"{layout.store} belongs to a cluster whose keys are not in {layout.pki}: copy the"
-        " directory pki of that cluster there, with its modes (cp -a); only with the same keys can"
-        " servers use the store"
+        " directory pki of that cluster there, with its modes (cp -a); servers need the same keys"
+        " to use the store"
     )
 
 
 def _candidates(
     layout: Layout | None, state: ClusterState | None, running: Sequence[str]
 ) -> Iterable[str]:
-    """Releases to try: those in use if it is one, those of the backup, then all others."""
+    """Releases to try: the one in use if it is the only one, those of the backup, then the rest."""
     in_use = releases_in_use(state) if state is not None else []
     origins = state.upgrade.origins if state is not None and state.upgrade is not None else ()
     known = [*in_use, *origins]
@@ -180,7 +180,7 @@ def _name(release: str) -> str:
 
 
 def _unreadable(census: Census, release: str, custom: set[str]) -> Iterable[str]:
-    """What a release cannot read, for people."""
+    """The values that a release cannot read, for messages."""
     try:
         resources = target_of_release(release_of(release)).resources
     except ReleaseError as error:
@@ -206,7 +206,7 @@ def _resource(name: str) -> GroupResource | None:
 
 
 async def _running(source: KeyValueSource) -> tuple[str, ...]:
-    """The releases that the identity leases name."""
+    """The releases in the identity leases."""
     names = set()
     for _, value in await _entries(source, LEASES):
         with suppress(orjson.JSONDecodeError, AttributeError):

@@ -1,10 +1,10 @@
-"""An upgrade, step by step: which server is next, what is seen of it, when it has arrived.
+"""A rolling upgrade: the order of servers, the check and the execution of each step.
 
-    plan_upgrade / plan_rollback -> steps -> Roller.take, one at a time
+    plan_upgrade / plan_rollback -> steps -> RollingUpgrade.take, one at a time
 
-One server at a time, so that the others serve meanwhile and a step that fails costs one server.
-Before each step it is judged whether it is safe (`step_check`); the facts are read anew each time,
-since each step changes them. Not here: what is printed.
+One server at a time, so that the others continue to serve and a failed step affects one server.
+Each step is checked first (`step_check`), with fresh facts, because every step changes them. Not
+here: the output.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from restow.localcluster.step_check import CheckStep, PreflightFinding, Prefligh
 from restow.migration.preflight import Reason
 
 READY_SECONDS_MAX: Final = 3.0
-"""Within which a server must say that it is ready, before a step."""
+"""Timeout of the readiness check before a step."""
 REPORT_SECONDS_MAX: Final = 60.0
 REPORT_POLL_SECONDS: Final = 0.2
 COLUMNS_MAX: Final = 6
 NOT_RUNNING: Final = frozenset(
     each.value for each in (ProcessState.FAILED, ProcessState.PAUSED, ProcessState.STOPPED)
 )
-"""States of a server that has no process: given up, or between two attempts to start."""
+"""States of a server without a process: failed, stopped, or waiting for a restart."""
 
 ReleaseOf = Callable[[str], Release]
 OpenClient = Callable[[int], ApiClient]
-"""A client of one server, by its number."""
+"""Opens a client of one server, by number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One server, from one release to another; or started again with the one that it has."""
+    """The change of one server from one release to another, or its restart with the same one."""
 
     server: int
     origin: str
     target: str
     file: str | None = None
-    """Where a target that is kept as a file was copied from."""
+    """The original file of a target that is kept as a copy."""
 
     @property
     def is_restart(self) -> bool:
         """Whether the server has the release already, and does not run. Such a step is not checked:
-        it changes no release, and the supervisor starts servers again at any time."""
+        it changes no release, and the supervisor restarts servers at any time."""
         return self.origin == self.target
 
 
 def plan_upgrade(
     overview: ProcessOverview, target: str, *, server: int | None = None, file: str | None = None
 ) -> list[Step]:
-    """The servers that do not run the target yet, or do not run at all, in order.
+    """The servers that do not run the target, or do not run at all, in order.
 
     Raises ClusterRefused.
     """
@@ -75,21 +75,19 @@ def plan_upgrade(
 
 
 def plan_rollback(overview: ProcessOverview, *, server: int | None = None) -> list[Step]:
-    """The servers that run the last upgrade's target, or do not run at all, last one first.
+    """The servers to roll back, including those that do not run, last one first.
 
     Raises ClusterRefused.
     """
     upgrade = overview.upgrade
     if upgrade is None:
         down = [
-            f"; server {each.index} does not run: start it again with restow upgrade --to"
+            f"; server {each.index} is not running: start it with restow upgrade --to"
             f" {each.release} --server {each.index}"
             for each in _chosen(overview, server)
             if each.state in NOT_RUNNING
         ]
-        raise ClusterRefused(
-            f"there is nothing to roll back: no upgrade was made or begun{''.join(down)}"
-        )
+        raise ClusterRefused(f"nothing to roll back: there was no upgrade{''.join(down)}")
     return [
         Step(index, each.release, upgrade.origins[index])
         for each in reversed(_chosen(overview, server))
@@ -104,13 +102,13 @@ def _chosen(overview: ProcessOverview, server: int | None) -> Sequence[ProcessVi
     chosen = [each for each in overview.servers if each.index == server]
     if not chosen:
         raise ClusterRefused(
-            f"there is no server {server}: they have the numbers 0 to {len(overview.servers) - 1}"
+            f"there is no server {server}: servers are numbered 0 to {len(overview.servers) - 1}"
         )
     return chosen
 
 
 def situation_of(overview: ProcessOverview, step: Step, release_of: ReleaseOf) -> Situation:
-    """What is known of a step besides what the cluster says."""
+    """The facts about a step that the API does not have."""
     upgrade = overview.upgrade
     is_return = (
         upgrade is not None
@@ -138,16 +136,16 @@ def _absent(overview: ProcessOverview, step: Step) -> list[ProcessView]:
 def not_ready(
     overview: ProcessOverview, step: Step, accepted: Collection[int]
 ) -> list[PreflightFinding]:
-    """A step is refused while another server is not ready: fewer would serve, and what that server
-    reads and writes is known by its release alone."""
+    """Reject a step while another server is not ready: it would leave fewer servers, and what that
+    server reads and writes is known only from its release."""
     return [
         PreflightFinding(
             reason=Reason.NOT_READY,
             what=not_ready_text(overview, each),
-            why="a step while another server is away leaves one server less, and may leave that one"
-            " unable to come back",
-            advice=f"see its log (logs/server-{each.index}.log), and {_remedy(each)}; or accept it,"
-            f" with the same command with --ignore-not-ready {each.index}",
+            why="the step would leave one server less, and that server may be unable to start"
+            " again",
+            advice=f"check its log (logs/server-{each.index}.log), and {_remedy(each)}; or continue"
+            f" without it: repeat the command with --ignore-not-ready {each.index}",
         )
         for each in _absent(overview, step)
         if each.index not in accepted
@@ -157,7 +155,7 @@ def not_ready(
 def _remedy(server: ProcessView) -> str:
     if server.state in NOT_RUNNING:
         return (
-            "correct what it says, then start the server again: restow upgrade --to"
+            "fix the error in it, then start the server again: restow upgrade --to"
             f" {server.release} --server {server.index}"
         )
     return (
@@ -166,21 +164,21 @@ def _remedy(server: ProcessView) -> str:
 
 
 def not_ready_text(overview: ProcessOverview, server: ProcessView) -> str:
-    """A server that is not ready, for people."""
+    """A message about a server that is not ready."""
     state = f"{server.state}: {server.note}" if server.note else server.state
     return f"server {server.index} is not ready ({state}, release {overview.label(server.release)})"
 
 
-def _witness(overview: ProcessOverview, target: str) -> int:
-    """A server that is ready; one that runs the target knows the most of it."""
+def _server_to_query(overview: ProcessOverview, target: str) -> int:
+    """A server that is ready, preferably one that runs the target, which reads most versions."""
     ready = [each for each in overview.servers if each.state == ProcessState.READY.value]
     if not ready:
-        raise ClusterFailed("no server is ready: see the logs, and restow up")
+        raise ClusterFailed("no server is ready: check their logs and restow up")
     return max(ready, key=lambda each: each.release == target).index or 0
 
 
 def changing_resources(releases: Iterable[Release]) -> list[GroupResource]:
-    """Resources that are stored or read differently in these releases, or are not in all."""
+    """Resources whose stored or readable versions differ between these releases."""
     forms: dict[GroupResource, list[object]] = {}
     count = 0
     for release in releases:
@@ -193,48 +191,48 @@ def changing_resources(releases: Iterable[Release]) -> list[GroupResource]:
 
 
 class RollingUpgrade:
-    """Takes steps, and watches how the cluster changes by them."""
+    """Checks and takes the steps."""
 
     def __init__(
         self,
-        talk: ControlClient,
+        control: ControlClient,
         client: ApiClient,
         *,
         open_client: OpenClient,
         check: CheckStep,
         release_of: ReleaseOf,
     ) -> None:
-        """The client is for all servers, as many as there are; `open_client` is for one."""
-        self._talk = talk
+        """`client` uses all servers through the front port; `open_client` one server."""
+        self._control = control
         self._client = client
         self._open_client = open_client
         self._check = check
         self._release_of = release_of
 
     async def check(self, step: Step, *, accepted: Collection[int] = ()) -> PreflightReport:
-        """Whether the step is safe. Raises ClusterFailed when the cluster cannot be asked.
+        """Check whether the step is safe. Raises ClusterFailed if the cluster cannot be reached.
 
-        `accepted` are servers that may be away: their releases count all the same.
+        `accepted` are servers that may be unavailable; their releases are checked anyway.
 
-        Every server is asked whether it is ready: the supervisor learns that a server was paused
-        only after several probes. They are asked again at the end, since a scan takes its time.
+        Every server is probed directly, because the supervisor detects a paused server only after
+        several probes. They are probed again at the end, since a scan takes some time.
         """
         overview, release = await self._probed(), self._release_of(step.target)
         situation = situation_of(overview, step, self._release_of)
-        witness = _witness(overview, step.target)
+        queried = _server_to_query(overview, step.target)
         try:
-            async with self._open_client(witness) as client:
+            async with self._open_client(queried) as client:
                 report = await self._check(client, target=release, situation=situation)
         except (ClientError, StatusError) as error:
             if away := not_ready(await self._probed(), step, accepted):
                 return PreflightReport(target=step.target, blockers=tuple(away))
-            raise ClusterFailed(f"the cluster cannot be asked: {error}") from error
+            raise ClusterFailed(f"the cluster cannot be reached: {error}") from error
         away = not_ready(await self._probed(), step, accepted)
         return replace(report, blockers=(*away, *report.blockers))
 
     async def _probed(self) -> ProcessOverview:
-        """What the supervisor says, and a server that does not answer now is not ready."""
-        overview = await self._talk.overview()
+        """The supervisor's overview, where servers that do not respond now count as not ready."""
+        overview = await self._control.overview()
         found = await asyncio.gather(*(self._probe(each) for each in overview.processes))
         return msgspec.structs.replace(overview, processes=tuple(found))
 
@@ -249,7 +247,7 @@ class RollingUpgrade:
             ):
                 await client.text("/readyz")
         except TimeoutError:
-            note = f"no answer within {READY_SECONDS_MAX:g} s"
+            note = f"no response within {READY_SECONDS_MAX:g} s"
         except (ClientError, StatusError) as error:
             note = str(error).partition("\n")[0]
         if not note:
@@ -257,11 +255,11 @@ class RollingUpgrade:
         return msgspec.structs.replace(process, state=ProcessState.UNREADY.value, note=note)
 
     async def overview(self) -> ProcessOverview:
-        """What the supervisor says now."""
-        return await self._talk.overview()
+        """The current overview of the supervisor."""
+        return await self._control.overview()
 
     async def take(self, step: Step, *, is_rollback: bool) -> ProcessOverview:
-        """Roll one server; returns when it is ready and has reported. Raises ClusterError."""
+        """Take a step; returns when the server is ready and has reported. Raises ClusterError."""
         request = ControlRequest(
             verb="roll",
             server=step.server,
@@ -271,17 +269,17 @@ class RollingUpgrade:
         )
         if step.is_restart:
             request = ControlRequest(verb="restart", name=f"server-{step.server}")
-        overview = await self._talk.ask(request)
+        overview = await self._control.ask(request)
         port = next(each.port for each in overview.servers if each.index == step.server)
         await self._await_report(step, port)
         return overview
 
     async def look(self) -> ClusterFacts:
-        """What the servers say now. Raises ClusterFailed."""
+        """Read the current facts from the API. Raises ClusterFailed."""
         try:
             return await read_world(self._client)
         except (ClientError, StatusError) as error:
-            raise ClusterFailed(f"the cluster cannot be asked: {error}") from error
+            raise ClusterFailed(f"the cluster cannot be reached: {error}") from error
 
     async def _await_report(self, step: Step, port: int | None) -> None:
         clock, release = self._client.runtime.clock, self._release_of(step.target)
@@ -289,8 +287,8 @@ class RollingUpgrade:
         while not (await self.look()).has_reported(port, release):
             if clock.monotonic() > deadline:
                 raise ClusterFailed(
-                    f"server {step.server} runs, and does not report how it writes as"
-                    f" {step.target} within {REPORT_SECONDS_MAX:g} s: see its log and"
+                    f"server {step.server} runs, but has not reported its storage versions as"
+                    f" {step.target} within {REPORT_SECONDS_MAX:g} s: check its log and"
                     " kubectl get storageversions"
                 )
             await clock.sleep(REPORT_POLL_SECONDS)

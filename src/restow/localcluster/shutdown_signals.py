@@ -1,6 +1,6 @@
-"""How a run is ended from outside: the first signal asks for the end, a later one for it at once.
+"""Shutdown by signals: the first one stops gracefully, a later one immediately.
 
-Not here: what has to be done at the end.
+Not here: the shutdown itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from restow.aio import Clock
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_SECONDS: Final = 1.0
-"""Some who end processes send the signal twice, to the process and to its group: that is one."""
+"""Some programs signal the process and its group: within this time it counts as one signal."""
 
 
 class ShutdownSignals:
-    """Whether the end was asked for, and by what it interrupts the work."""
+    """Interrupts the work when a shutdown is requested."""
 
     def __init__(self, clock: Clock, hurry: Callable[[], None]) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class ShutdownSignals:
         self._asked_at: float | None = None
 
     def ask(self) -> None:
-        """Interrupt the work; asked again after a while, hurry."""
+        """Interrupt the work; when called again later, hurry."""
         now = self._clock.monotonic()
         if self._asked_at is None:
             self._asked_at = now
@@ -38,13 +38,13 @@ class ShutdownSignals:
             self._hurry()
 
     def begin(self) -> None:
-        """The end has begun by itself: who asks from now on wants to hurry."""
+        """The shutdown has begun without a signal: the next signal means hurry."""
         if self._asked_at is None:
             self._asked_at = self._clock.monotonic()
 
     @asynccontextmanager
     async def interrupts(self) -> AsyncIterator[None]:
-        """The body is the work; when the end is asked for, it is left without an error."""
+        """Run the body as the work; a shutdown leaves it without an error."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self.ask)

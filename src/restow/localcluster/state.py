@@ -1,7 +1,7 @@
-"""What a cluster remembers between two starts: its store, its ports, the release of each server.
+"""The state of a cluster that is kept between starts: its store, ports, and releases.
 
-One file, replaced whole. It also lists the processes that were started, so that the next start can
-tell its own leftovers from other people's processes. Not here: what to make of it (`cluster_plan`).
+One file, replaced atomically. It also lists the started processes, so that the next start can
+identify orphans. Not here: the use of the state (`cluster_plan`).
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ class EtcdState(msgspec.Struct, kw_only=True, frozen=True):
     peer_port: int
     health_port: int
     is_tls: bool = False
-    """Whether it takes clients and peers with certificates only. Earlier releases knew no TLS."""
+    """Whether it accepts only clients and peers with certificates. Earlier releases had no TLS."""
     plain_peer_port: int | None = None
-    """Where peers may still look for a member that is going over to TLS."""
+    """The old port of a member that is changing to TLS, still used by peers."""
 
 
 class Upgrade(msgspec.Struct, kw_only=True, frozen=True):
-    """The last change of releases, finished or not: what a rollback goes back to."""
+    """The last upgrade, finished or not, which a rollback undoes."""
 
     target: str
     origins: tuple[str, ...]
-    """The release of each server before."""
+    """The previous release of each server."""
 
 
 class ProcessRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """A process that was started, so described that no other one can be taken for it."""
+    """The unique identification of a started process."""
 
     name: str
     pid: int
     started_ticks: int
-    """When it began, in ticks since the machine did."""
+    """Its start, in ticks since boot."""
     boot_id: str
 
 
 class ClusterState(msgspec.Struct, kw_only=True, frozen=True):
-    """The whole file."""
+    """The content of the state file."""
 
     version: int = VERSION
     store: str
@@ -67,21 +67,21 @@ class ClusterState(msgspec.Struct, kw_only=True, frozen=True):
     servers: tuple[ServerState, ...]
     etcd: tuple[EtcdState, ...] = ()
     server_options: tuple[str, ...] = ()
-    """More words for each `restow serve`."""
+    """Additional options of each `restow serve`."""
     upgrade: Upgrade | None = None
     processes: tuple[ProcessRecord, ...] = ()
     release_files: dict[str, str] = {}
-    """The file that each kept release was copied from, by the SHA-256 of its content."""
+    """The original file of each kept release, by the SHA-256 of its content."""
 
     def with_release(self, index: int, release: str, upgrade: Upgrade | None) -> ClusterState:
-        """The same with another release of one server."""
+        """The same state with another release of one server."""
         servers = list(self.servers)
         servers[index] = msgspec.structs.replace(servers[index], release=release)
         return msgspec.structs.replace(self, servers=tuple(servers), upgrade=upgrade)
 
 
 def read_state(path: Path) -> ClusterState | None:
-    """What is remembered; None at the first start. Raises ClusterRefused for what is no state."""
+    """Read the state; None at the first start. Raises ClusterRefused for an invalid file."""
     try:
         with path.open("rb") as file:
             data = file.read(STATE_BYTES_MAX + 1)
@@ -89,22 +89,22 @@ def read_state(path: Path) -> ClusterState | None:
         return None
     except OSError as error:
         raise ClusterRefused(f"{path} cannot be read: {error.strerror}") from error
-    advice = "move it away to begin anew; the store stays as it is"
+    advice = "move it away to start with a new state; the store is not changed"
     if len(data) > STATE_BYTES_MAX:
-        raise ClusterRefused(f"{path} is too large to be the state of a cluster: {advice}")
+        raise ClusterRefused(f"{path} is too large for a state file: {advice}")
     try:
         state = msgspec.json.decode(data, type=ClusterState)
     except msgspec.MsgspecError as error:
-        raise ClusterRefused(f"{path} is not the state of a cluster ({error}): {advice}") from error
+        raise ClusterRefused(f"{path} is not a valid state file ({error}): {advice}") from error
     if state.version != VERSION:
         raise ClusterRefused(
-            f"{path} was written by another restow (version {state.version} of the file, this one"
-            f" reads {VERSION}): use that one, or {advice}"
+            f"{path} was written by another version of restow (file version {state.version}, this"
+            f" one reads {VERSION}): use that version, or {advice}"
         )
     return state
 
 
 def write_state(path: Path, state: ClusterState) -> None:
-    """Replace the file, at once and for good."""
+    """Replace the file atomically and durably."""
     data = msgspec.json.format(msgspec.json.encode(state), indent=1)
     write_secret(path, data + b"\n")

@@ -1,10 +1,10 @@
-"""Whether a server may be started with another release: asked before each step of an upgrade.
+"""The check before each step of an upgrade: can a server be started with another release?
 
-`CheckStep` is the seam: a cluster and a target in, blockers and warnings out, nothing changed.
-`check_step` asks the rules of preflight, and adds what the supervisor knows: which servers there
-are, ready or not, and that all of them keep their options.
+`CheckStep` is the interface: a cluster and a target in, blockers and warnings out, no changes.
+`check_step` applies the rules of preflight, and adds the facts of the supervisor: which servers
+exist, which are not ready, and that all of them keep their options.
 
-Not here: the rules themselves (`restow.migration.preflight`), and what is printed.
+Not here: the rules (`restow.migration.preflight`), and the output.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CheckStep", "PreflightFinding", "PreflightReport", "Situation", "che
 
 
 class CheckStep(Protocol):
-    """A rule for steps; a report without blockers: it is safe."""
+    """Checks a step; it is safe if the report has no blockers."""
 
     async def __call__(
         self, client: ApiClient, *, target: Release, situation: Situation
@@ -38,18 +38,18 @@ class CheckStep(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the supervisor knows of a step, and the cluster does not say."""
+    """The facts about a step that the supervisor has and the API has not."""
 
     is_begun: bool
-    """The upgrade or rollback is under way, so that servers differ, as they must."""
+    """The upgrade or rollback has started, so that different releases are expected."""
     absent: tuple[tuple[str, Release], ...] = ()
-    """Servers that are not ready, with their releases: they may come back at any time."""
+    """Servers that are not ready, with their releases: they may become ready at any time."""
 
 
 async def check_step(
     client: ApiClient, *, target: Release, situation: Situation
 ) -> PreflightReport:
-    """What preflight says of the cluster as it is now. Raises ClientError, StatusError."""
+    """Run preflight on the current cluster. Raises ClientError, StatusError."""
     # All servers are started with the same options, so the target has the keys of the others.
     wanted = replace(target_of_release(target), keeps_keys=True)
     view = await read_cluster(client, wanted)
@@ -62,7 +62,7 @@ async def check_step(
 
 
 def with_situation(view: ClusterView, situation: Situation) -> ClusterView:
-    """The view, with what the supervisor knows."""
+    """The view, with the facts of the supervisor added."""
     absent = tuple(
         AbsentServer(name=name, release=target_of_release(release))
         for name, release in situation.absent

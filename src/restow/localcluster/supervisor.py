@@ -2,9 +2,9 @@
 
 Start: etcd, if it is the cluster's own -> servers, all at once -> controllers. Stop: controllers ->
 servers, which leave the front port first -> etcd. The listening sockets of the front port belong to
-the supervisor, so that nobody who waits in a queue is lost when a server goes.
+the supervisor, so that no queued connection is lost when a server stops.
 
-Not here: what is printed, and who may ask for what (`control`).
+Not here: the output, and authorization of requests (`control`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from restow.localcluster.state import ClusterState, Upgrade, write_state
 
 HEALTH_SECONDS: Final = 2.0
 HEALTH_FAILURES_MAX: Final = 2
-"""A server that fails to answer so often in a row is shown as not ready."""
+"""Consecutive failed checks after which a server is shown as not ready."""
 CONTROLLERS: Final = "controllers"
 
 logger = logging.getLogger(__name__)
@@ -55,16 +55,16 @@ OnChange = Callable[[ManagedProcess], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorOptions:
-    """What is chosen at each start anew."""
+    """Options that are set at each start."""
 
     has_controllers: bool = False
     on_change: OnChange = lambda _: None
     on_notice: Callable[[str], None] = logger.warning
-    """Told what an operator should know before a server is started."""
+    """Receives notices for the operator before a server is started."""
 
 
 class Supervisor:
-    """The tree of processes. One per data directory, under its lock."""
+    """The processes of a cluster. One per data directory, under its lock."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Supervisor:
     ) -> None:
         self.state = state
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Has a result when the cluster cannot go on."""
+        """Has a result when the cluster cannot continue."""
         self._layout = layout
         self._copies = read_copies(state)
         self._notices: set[str] = set()
@@ -103,7 +103,7 @@ class Supervisor:
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything was ready once; processes may have failed since."""
+        """Whether all processes were ready once; some may have failed since."""
         return self._is_ready
 
     @property
@@ -113,34 +113,34 @@ class Supervisor:
     # --- start and stop ----------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Returns when everything is ready. Raises ClusterFailed with the log of what is not."""
+        """Start everything and wait until ready. Raises ClusterFailed with the end of a log."""
         for group in (self.etcd, self.servers, self.controllers):
             for managed in group:
                 self._tasks.spawn(managed.name, managed.run())
             for managed in group:
                 await managed.wait_ready()
             if group is self.etcd:
-                await self._leave_plain_peers()
+                await self._move_peers_to_tls()
         self._is_ready = True
         for index, managed in enumerate(self.servers):
             self._tasks.spawn(f"health {managed.name}", self._watch_health(index, managed))
 
     async def stop(self) -> None:
-        """Everything, in order, each in its own time."""
+        """Stop all processes in order, each with its grace period."""
         self._is_stopping = True
         for group in (self.controllers, self.servers, self.etcd):
             await asyncio.gather(*(managed.stop() for managed in group))
         await self._close()
 
     def hurry(self) -> None:
-        """Let what is being stopped end at once."""
+        """Kill the processes that are being stopped."""
         for managed in self.managed_processes:
             managed.kill()
 
-    def forget_options(self, options: tuple[str, ...]) -> None:
-        """Remember other options of the servers, because with these they did not start."""
+    def restore_options(self, options: tuple[str, ...]) -> None:
+        """Store the previous options, because the servers did not start with the new ones."""
         with suppress(ClusterRefused):
-            self._remember(msgspec.structs.replace(self.state, server_options=options))
+            self._store_state(msgspec.structs.replace(self.state, server_options=options))
 
     async def _close(self) -> None:
         await self._tasks.close()
@@ -149,10 +149,10 @@ class Supervisor:
             listening.close()
         for managed in self.managed_processes:
             managed.log.close()
-        with suppress(ClusterRefused):  # what it says of processes is found to be old
-            self._remember(msgspec.structs.replace(self.state, processes=()))
+        with suppress(ClusterRefused):  # outdated process entries are detected
+            self._store_state(msgspec.structs.replace(self.state, processes=()))
 
-    # --- what others may ask for -------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def overview(self) -> ProcessOverview:
         host = f"[{self.state.bind}]" if ":" in self.state.bind else self.state.bind
@@ -182,18 +182,18 @@ class Supervisor:
         )
 
     async def restart(self, name: str) -> None:
-        """End a process in good order and start it again. Raises ClusterFailed."""
+        """Stop a process gracefully and start it again. Raises ClusterFailed."""
         managed = next((each for each in self.managed_processes if each.name == name), None)
         if managed is None:
             names = ", ".join(each.name for each in self.managed_processes)
-            raise ControlRefused(f"there is no process {name!r}; there are: {names}")
+            raise ControlRefused(f"there is no process {name!r}; processes: {names}")
         async with self._one_at_a_time():
             await managed.cycle()
 
     async def roll(self, index: int, release: str, *, file: str | None = None) -> None:
-        """Start a server anew with another release; with the old one again if that fails.
+        """Restart a server with another release; with the previous one again if that fails.
 
-        `file` is where a kept release was copied from.
+        `file` is the original of a kept release.
         """
         before = self._server(index)
         files = with_file(self.state.release_files, release, file)
@@ -205,46 +205,46 @@ class Supervisor:
         await self._change(index, release, upgrade, was=before)
 
     async def roll_back(self, index: int) -> None:
-        """Start a server anew with the release that it had before the last upgrade."""
+        """Restart a server with the release that it had before the last upgrade."""
         before = self._server(index)
         upgrade = self.state.upgrade
         if upgrade is None:
-            raise ControlRefused("there is nothing to roll back: no upgrade was made or begun")
+            raise ControlRefused("nothing to roll back: there was no upgrade")
         await self._change(index, upgrade.origins[index], upgrade, was=before)
         if all(
             server.release == origin
             for server, origin in zip(self.state.servers, upgrade.origins, strict=True)
         ):
-            self._remember(msgspec.structs.replace(self.state, upgrade=None))
+            self._store_state(msgspec.structs.replace(self.state, upgrade=None))
 
     async def _change(self, index: int, release: str, upgrade: Upgrade, *, was: str) -> None:
         managed, previous = self.servers[index], self.state.upgrade
         async with self._one_at_a_time():
-            self._remember(self.state.with_release(index, release, upgrade))
+            self._store_state(self.state.with_release(index, release, upgrade))
             self._copies = read_copies(self.state) | self._copies
             try:
                 await managed.cycle()
             except ClusterFailed as error:
                 if self._is_stopping:
                     raise
-                self._remember(self.state.with_release(index, was, previous))
+                self._store_state(self.state.with_release(index, was, previous))
                 files = self.state.release_files
                 try:
                     await managed.cycle()
                 except ClusterFailed as again:
                     raise ClusterFailed(
-                        f"{managed.name} runs neither as {release_label(release, files)} nor as"
-                        f" {release_label(was, files)}, and is given up. Correct what its log says,"
-                        f" then start it again: restow upgrade --to {was} --server {index}\n{again}"
+                        f"{managed.name} starts neither with {release_label(release, files)} nor"
+                        f" with {release_label(was, files)}, and is given up. Fix the error in its"
+                        f" log, then start it: restow upgrade --to {was} --server {index}\n{again}"
                     ) from error
                 raise ClusterFailed(
-                    f"{managed.name} does not run as {release_label(release, files)}; it runs as"
-                    f" {release_label(was, files)} again.\n{error}"
+                    f"{managed.name} does not start with {release_label(release, files)}; it runs"
+                    f" with {release_label(was, files)} again.\n{error}"
                 ) from error
 
     def _one_at_a_time(self) -> asyncio.Lock:
         if self._rolling.locked():
-            raise ControlRefused("another server is being started anew: wait until it is ready")
+            raise ControlRefused("another server is being restarted: wait until it is ready")
         if not self._is_ready:
             raise ControlRefused("the cluster is not ready yet: wait until it is")
         return self._rolling
@@ -252,12 +252,12 @@ class Supervisor:
     def _server(self, index: int) -> str:
         if not 0 <= index < len(self.state.servers):
             raise ControlRefused(
-                f"there is no server {index}: they have the numbers 0 to"
+                f"there is no server {index}: servers are numbered 0 to"
                 f" {len(self.state.servers) - 1}"
             )
         return self.state.servers[index].release
 
-    # --- the processes -----------------------------------------------------------------------
+    # --- processes ----------------------------------------------------------------------------
 
     def _make_etcd(self) -> list[ManagedProcess]:
         program, members = find_etcd(), range(len(self.state.etcd))
@@ -278,17 +278,17 @@ class Supervisor:
             for index in members
         ]
 
-    async def _leave_plain_peers(self) -> None:
-        """Let the members of an earlier release reach each other over TLS, and then not otherwise.
+    async def _move_peers_to_tls(self) -> None:
+        """Move the peers of an etcd of an earlier release to TLS, and close their plain ports.
 
-        What ends in the middle is done anew at the next start.
+        If it is interrupted, the next start repeats it.
         """
         members = self.state.etcd
         if all(member.plain_peer_port is None for member in members):
             return
         await move_peers(members, peer_urls(members), layout=self._layout, runtime=self._runtime)
         settled = (msgspec.structs.replace(each, plain_peer_port=None) for each in members)
-        self._remember(msgspec.structs.replace(self.state, etcd=tuple(settled)))
+        self._store_state(msgspec.structs.replace(self.state, etcd=tuple(settled)))
         for managed in self.etcd:
             await managed.cycle()
 
@@ -298,7 +298,7 @@ class Supervisor:
         return server_launch(index, self.state, layout=self._layout, front_fds=fds)
 
     def _prepare_release(self, release: str) -> None:
-        """Restore the copy of a release file if it was changed, and say so if the original was."""
+        """Restore the copy of a release file if it was changed, and report a changed original."""
         self._restore_copy(release)
         notice = original_notice(release, self.state.release_files)
         if notice and notice not in self._notices:
@@ -306,7 +306,7 @@ class Supervisor:
             self._options.on_notice(notice)
 
     def restore_copies(self) -> None:
-        """Restore the copies of all release files that servers run or may be rolled back to."""
+        """Restore the copies of all release files that servers run or can be rolled back to."""
         for release in self._copies:
             self._restore_copy(release)
 
@@ -333,19 +333,19 @@ class Supervisor:
             self.state = msgspec.structs.replace(self.state, processes=records)
             try:
                 write_state(self._layout.state, self.state)
-            except OSError as error:  # a full disk ends no process; the kernel ends them with us
+            except OSError as error:  # no process depends on this entry
                 logger.warning("%s cannot be written: %s", self._layout.state, error)
         self._options.on_change(managed)
         if managed.state is ProcessState.FAILED and self._is_ready and not self._rolling.locked():
-            self._judge(managed)
+            self._check_lost(managed)
 
-    def _judge(self, managed: ManagedProcess) -> None:
-        """A process was given up: can the cluster go on without it?"""
+    def _check_lost(self, managed: ManagedProcess) -> None:
+        """Check whether the cluster can continue without a failed process."""
         is_lost = managed in self.etcd or all(
             each.state is ProcessState.FAILED for each in self.servers
         )
         if is_lost and not self.failure.done():
-            self.failure.set_result(managed.story())
+            self.failure.set_result(managed.describe())
 
     async def _watch_health(self, index: int, managed: ManagedProcess) -> None:
         failures = 0
@@ -359,7 +359,7 @@ class Supervisor:
             if failures == 0 or failures >= HEALTH_FAILURES_MAX:
                 managed.set_health(is_healthy=not complaint, note=complaint)
 
-    def _remember(self, state: ClusterState) -> None:
+    def _store_state(self, state: ClusterState) -> None:
         self.state = state
         try:
             write_state(self._layout.state, state)

@@ -1,10 +1,10 @@
-"""Several server processes on one port: what `restow serve --workers N` does.
+"""Several server processes on one port: `restow serve --workers N`.
 
-The parent owns the listening sockets and keeps its workers running; each worker has an identity and
-a port of its own besides. Nothing is remembered between two runs. What workers say goes where the
-parent's own words go.
+The parent owns the listening sockets and restarts its workers; each worker has its own identity and
+an additional port. No state is kept between runs. The output of workers goes to the output of the
+parent.
 
-Not here: the options of a server, which are passed on as they were given.
+Not here: the options of a server, which are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from restow.storage.errors import OpenRefused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What the parent itself must know."""
+    """The options that the parent itself uses."""
 
     count: int
     bind: str
@@ -44,18 +44,18 @@ class WorkerOptions:
     kubeconfig: Path
     pki: PkiOptions
     needs_certificate: bool = False
-    """Whether the workers talk to nobody without one."""
+    """Whether the workers require client certificates."""
     words: tuple[str, ...]
-    """The command line as it was given; what differs follows, and the last word counts."""
+    """The command line as given; changed options are appended, because the last one counts."""
 
 
-class _Voice:
-    """What workers say, said by the parent as it comes."""
+class _OutputSink:
+    """Copies the output of a worker to standard error."""
 
     path = Path("standard error")
 
     def __init__(self, name: str) -> None:
-        # Marked, also because `ready` at the beginning of a line is the parent's to say.
+        # Prefixed, also because a line that begins with `ready` may only come from the parent.
         self._mark = f"{name}: ".encode()
         self._is_at_start = True
 
@@ -67,7 +67,7 @@ class _Voice:
         if not self._is_at_start:
             marked[:1] = lines[:1]
         self._is_at_start = data.endswith(b"\n")
-        with suppress(OSError):  # who listened has left, or has no room
+        with suppress(OSError):  # the reader has closed the pipe, or the disk is full
             sys.stderr.buffer.write(b"".join(marked))
             sys.stderr.flush()
 
@@ -86,8 +86,8 @@ class Workers:
         taken = () if options.port == 0 else (options.port,)
         if options.port and not is_free(options.bind, options.port):
             raise ClusterRefused(
-                f"port {options.port} is in use: another server runs there; choose a free one with"
-                " --port 0"
+                f"port {options.port} is in use: another process listens there; use --port 0 for"
+                " any free port"
             )
         self._front = open_front_sockets(options.bind, options.port, count=options.count)
         self.port: int = self._front[0].getsockname()[1]
@@ -98,7 +98,7 @@ class Workers:
         self.managed_processes = [self._make(index) for index in range(options.count)]
 
     async def start(self) -> str:
-        """Returns the address when all are ready. Raises ClusterFailed."""
+        """Start the workers; return the address when all are ready. Raises ClusterFailed."""
         options, host = self._options, reachable(self._options.bind)
         try:
             await check_keys_exist(options.store, options.data_dir / "pki", self._runtime)
@@ -133,7 +133,7 @@ class Workers:
         return url
 
     async def wait_failed(self) -> str:
-        """Until no worker is left; what the last one said."""
+        """Wait until all workers have failed; the description of the last one."""
         return await self._failure
 
     async def stop(self) -> None:
@@ -143,7 +143,7 @@ class Workers:
             listening.close()
 
     def hurry(self) -> None:
-        """Let what is being stopped end at once."""
+        """Kill the workers that are being stopped."""
         for managed in self.managed_processes:
             managed.kill()
 
@@ -162,7 +162,7 @@ class Workers:
         return ManagedProcess(
             f"worker-{index}",
             lambda: launch,
-            log=_Voice(f"worker-{index}"),
+            log=_OutputSink(f"worker-{index}"),
             runtime=self._runtime,
             on_change=self._on_change,
         )
@@ -170,13 +170,13 @@ class Workers:
     def _on_change(self, managed: ManagedProcess) -> None:
         is_lost = all(each.state is ProcessState.FAILED for each in self.managed_processes)
         if is_lost and not self._failure.done():
-            self._failure.set_result(managed.story())
+            self._failure.set_result(managed.describe())
 
 
 async def run_workers(
     options: WorkerOptions, runtime: Runtime, on_ready: Callable[[str], None]
 ) -> None:
-    """Run them until SIGINT or SIGTERM. Raises ClusterError, PkiError."""
+    """Run the workers until SIGINT or SIGTERM. Raises ClusterError, PkiError."""
     workers = Workers(options, runtime)
     ending = ShutdownSignals(runtime.clock, workers.hurry)
     try:

@@ -1,4 +1,4 @@
-"""What a cluster shall be: wishes and memory made one."""
+"""The plan of a cluster: options merged with the stored state."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def ports(state: ClusterState) -> list[int]:
     return [state.front_port, *(server.port for server in state.servers), *members]
 
 
-def test_the_first_start_needs_no_wishes() -> None:
-    """Without wishes there are three servers on SQLite beside the usual port."""
+def test_the_first_start_needs_no_options() -> None:
+    """Without options there are three servers on SQLite and the default port."""
     state = plan().state
     assert (state.store, state.bind, state.front_port) == ("sqlite", "127.0.0.1", PORT_DEFAULT)
     assert [server.port for server in state.servers] == [6444, 6445, 6446]
@@ -46,7 +46,7 @@ def test_the_first_start_needs_no_wishes() -> None:
 
 
 def test_a_second_start_is_the_same() -> None:
-    """What is remembered is what is started, without a notice."""
+    """The stored state is used, without a notice."""
     requested = ClusterOptions(
         servers=2, store="etcd", etcd_members=3, release="x", server_options=("-v=4",)
     )
@@ -56,7 +56,7 @@ def test_a_second_start_is_the_same() -> None:
 
 
 def test_a_busy_port_is_replaced_and_said() -> None:
-    """Ports that nobody asked for give way, at the first start and later."""
+    """Ports that were not requested are replaced if busy, at the first start and later."""
     first = plan(is_free=lambda port: port != PORT_DEFAULT)
     assert first.state.front_port != PORT_DEFAULT
     assert "6443 is in use" in first.notices[0]
@@ -68,13 +68,13 @@ def test_a_busy_port_is_replaced_and_said() -> None:
 
 
 def test_a_busy_port_that_was_asked_for_is_refused() -> None:
-    """Whoever names a port wants that one."""
+    """A requested port is not replaced."""
     with pytest.raises(ClusterRefused, match="port 7000 is in use"):
         plan(is_free=lambda port: port != 7000, requested=ClusterOptions(port=7000))
 
 
 def test_port_0_is_any() -> None:
-    """Port 0 is a free one, and remembered."""
+    """Port 0 selects a free port, which is stored."""
     first = plan(requested=ClusterOptions(port=0)).state
     assert first.front_port not in (0, PORT_DEFAULT)
     assert plan(first).state.front_port == first.front_port
@@ -83,30 +83,30 @@ def test_port_0_is_any() -> None:
 @pytest.mark.parametrize(
     ("requested", "words"),
     [
-        (ClusterOptions(store="memory:"), "store of its own"),
+        (ClusterOptions(store="memory:"), "its own store"),
         (ClusterOptions(store="sqlite:other.db"), "another --data-dir"),
         (ClusterOptions(release="x+1"), "restow upgrade --to x.1"),
-        (ClusterOptions(etcd_members=3), "only with --store etcd"),
+        (ClusterOptions(etcd_members=3), "requires --store etcd"),
         (ClusterOptions(servers=0), "not between 1 and"),
         (ClusterOptions(servers=33), "not between 1 and"),
     ],
 )
 def test_what_cannot_be_is_refused(requested: ClusterOptions, words: str) -> None:
-    """Each wish that does not fit what is there is refused with what to do."""
+    """Each option that conflicts with the state is refused with a remedy."""
     found = plan(requested=ClusterOptions(release="x")).state
     with pytest.raises(ClusterRefused, match=words):
         plan(found, requested=requested)
 
 
 def test_the_members_of_etcd_stay() -> None:
-    """The number of etcd's members cannot be changed later."""
+    """The number of etcd members cannot be changed later."""
     found = plan(requested=ClusterOptions(store="etcd")).state
     with pytest.raises(ClusterRefused, match="has 1 members, not 3"):
         plan(found, requested=ClusterOptions(etcd_members=3))
 
 
 def test_an_etcd_of_an_earlier_release_goes_over_to_tls() -> None:
-    """Once: it gets another port for its peers, who may look at the old one until they are told."""
+    """Once: it gets another peer port; peers may use the old one until they are updated."""
     old = EtcdState(client_port=1, peer_port=2, health_port=3)
     found = msgspec.structs.replace(plan(requested=ClusterOptions(store="etcd")).state, etcd=(old,))
     [member] = plan(found).state.etcd
@@ -118,7 +118,7 @@ def test_an_etcd_of_an_earlier_release_goes_over_to_tls() -> None:
 
 
 def test_how_the_own_etcd_is_reached(tmp_path: Path) -> None:
-    """With the certificate of the cluster; as before for as long as it was not started anew."""
+    """With the certificate of the cluster; over plain HTTP until it was restarted."""
     layout = Layout(tmp_path / "a b&c")
     members = plan(requested=ClusterOptions(store="etcd", etcd_members=3)).state.etcd
     options = parse_address(store_address(members, layout))
@@ -132,7 +132,7 @@ def test_how_the_own_etcd_is_reached(tmp_path: Path) -> None:
 
 
 def test_servers_come_and_go() -> None:
-    """A server more is like the last one, and what a rollback needs keeps its length."""
+    """A new server gets the release of the last one, and the rollback data is adapted."""
     found = plan(requested=ClusterOptions(servers=2, release="x")).state
     upgrade = Upgrade(target="x+1", origins=("x", "x"))
     found = found.with_release(0, "x+1", upgrade)
@@ -153,7 +153,7 @@ def test_servers_come_and_go() -> None:
 def test_no_port_is_given_twice(
     servers: int, members: int | None, busy: set[int], front: int | None
 ) -> None:
-    """Whatever is busy, all ports of a cluster differ and none is busy."""
+    """Whatever is busy, all ports of a cluster are different and free."""
     requested = ClusterOptions(
         servers=servers,
         store="etcd" if members else None,
@@ -168,18 +168,18 @@ def test_no_port_is_given_twice(
 
 @pytest.mark.parametrize("store", ["banana", "postgres://127.0.0.1:5432", "etcd:", "sqlite:", ""])
 def test_a_store_that_is_none_is_refused(store: str) -> None:
-    """A slip of the hand is told before anything is started or remembered."""
+    """An invalid store is reported before anything is started or stored."""
     with pytest.raises(ClusterRefused, match="--store"):
         plan(requested=ClusterOptions(store=store))
 
 
 @pytest.mark.parametrize("store", ["sqlite:/var/store.db", "etcd://a:1,b:2", "etcds://a:1?ca=x"])
 def test_addresses_of_stores_are_taken_as_they_are(store: str) -> None:
-    """Whatever a server could open by itself, a cluster can be stored in."""
+    """A cluster accepts every store that a server accepts."""
     assert plan(requested=ClusterOptions(store=store)).state.store == store
 
 
 def test_an_address_of_another_machine_is_refused_by_its_name() -> None:
-    """Where nothing can be listened to at all, it is not the ports that are in use."""
+    """If no port can be opened, the address is wrong, not the ports."""
     with pytest.raises(ClusterRefused, match=r"--bind 192\.0\.2\.1"):
         plan(is_free=lambda _: False, requested=ClusterOptions(bind="192.0.2.1"))

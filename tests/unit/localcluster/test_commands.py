@@ -1,4 +1,4 @@
-"""Words for the servers of a cluster, as the parent understands them."""
+"""The options of the servers of a cluster, as the parent reads them."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ from restow.localcluster.commands import needs_certificate
     ],
 )
 def test_whether_clients_need_a_certificate(words: tuple[str, ...], expected: bool) -> None:
-    """Then the kubeconfig of the cluster must have one; the last word counts."""
+    """Then the kubeconfig of the cluster needs a certificate; the last option counts."""
     assert needs_certificate(words) == expected

@@ -31,7 +31,7 @@ OVERVIEW = ProcessOverview(
 
 
 class Handler:
-    """Remembers what it was asked, and answers as it is told."""
+    """Records the requests, and replies as configured."""
 
     def __init__(self) -> None:
         self.requests: list[ControlRequest] = []
@@ -53,7 +53,7 @@ def handler() -> Handler:
 
 @pytest.fixture
 async def place(tmp_path: Path, handler: Handler) -> AsyncIterator[Path]:
-    """A directory with a name that no socket's address has room for."""
+    """A directory whose path is too long for a socket address."""
     folder = tmp_path / ("long-" * 30)
     folder.mkdir()
     server = await ControlServer.start(handler, runtime=Runtime.system(), data_dir=folder)
@@ -73,7 +73,7 @@ async def send(folder: Path, line: bytes) -> bytes:
 
 
 async def test_a_question_is_answered(place: Path, handler: Handler) -> None:
-    """The overview comes as it was given, and only servers are servers."""
+    """The overview is transferred unchanged, and `servers` contains only servers."""
     found = await ControlClient(place).overview()
     assert found == OVERVIEW
     assert [each.name for each in found.servers] == ["server-0"]
@@ -81,12 +81,12 @@ async def test_a_question_is_answered(place: Path, handler: Handler) -> None:
 
 
 async def test_it_is_for_the_owner_only(place: Path) -> None:
-    """Nobody else may open the socket."""
+    """Only the owner can open the socket."""
     assert (place / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
 
 
 async def test_progress_comes_before_the_end(place: Path) -> None:
-    """Whoever waits is told how it goes."""
+    """The client receives progress messages."""
     said: list[str] = []
     request = ControlRequest(verb="roll", server=0, release="x+1")
     assert await ControlClient(place).ask(request, on_progress=said.append) == OVERVIEW
@@ -94,7 +94,7 @@ async def test_progress_comes_before_the_end(place: Path) -> None:
 
 
 async def test_a_refusal_has_the_words_of_the_supervisor(place: Path) -> None:
-    """What the supervisor refuses is raised with its reason."""
+    """A refusal is raised with the supervisor's reason."""
     with pytest.raises(ControlRefused, match="there is no such process"):
         await ControlClient(place).ask(ControlRequest(verb="restart", name="y"))
 
@@ -102,30 +102,30 @@ async def test_a_refusal_has_the_words_of_the_supervisor(place: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"hello\n", "this is no request"),
-        (b"\n", "this is no request"),
-        (b'{"verb":"explode"}\n', "this is no request"),
-        (b'{"version":2,"verb":"list"}\n', "another restow"),
+        (b"hello\n", "invalid request"),
+        (b"\n", "invalid request"),
+        (b'{"verb":"explode"}\n', "invalid request"),
+        (b'{"version":2,"verb":"list"}\n', "another version of restow"),
     ],
 )
 async def test_what_is_no_request_is_refused(
     place: Path, handler: Handler, line: bytes, words: str
 ) -> None:
-    """Garbage and other versions get an error, and nothing is done."""
+    """Invalid requests and other versions get an error, and nothing is executed."""
     answer = msgspec.json.decode(await send(place, line), type=ControlReply)
     assert words in answer.error
     assert handler.requests == []
 
 
 async def test_a_line_without_end_is_refused(place: Path) -> None:
-    """A caller cannot fill the memory: it is cut off, and the next one is answered."""
+    """A long line cannot exhaust memory: the connection is closed, and others are served."""
     with suppress(ConnectionError):
-        assert b"this is no request" in await send(place, b"x" * 2_000_000)
+        assert b"invalid request" in await send(place, b"x" * 2_000_000)
     assert await ControlClient(place).overview() == OVERVIEW
 
 
 async def test_a_caller_that_leaves_does_no_harm(place: Path) -> None:
-    """The next one is answered."""
+    """Other clients are served."""
     with socket_address(place) as address:
         _, writer = await asyncio.open_unix_connection(address)
     writer.close()
@@ -134,6 +134,6 @@ async def test_a_caller_that_leaves_does_no_harm(place: Path) -> None:
 
 @pytest.mark.parametrize("exists", [True, False])
 async def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path, exists: bool) -> None:
-    """An empty directory, or none, has nobody to ask."""
+    """For an empty or missing directory the error says how to start a cluster."""
     with pytest.raises(NoClusterRuns, match="restow up --data-dir"):
         await ControlClient(tmp_path if exists else tmp_path / "none").overview()

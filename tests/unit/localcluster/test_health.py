@@ -1,4 +1,4 @@
-"""The supervisor's own look at its servers, over real TLS."""
+"""The supervisor's health check of its servers, over real TLS."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def answer(_request: HttpRequest) -> HttpResponse:
 
 
 async def test_new_keys_are_shown(tmp_path: Path) -> None:
-    """A supervisor that outlives its first certificate shows the renewed one, and finds servers
-    well that talk to nobody without one."""
+    """A supervisor that runs longer than its first certificate uses the renewed one, also with
+    servers that require a client certificate."""
     runtime, requested = Runtime.system(), PkiOptions(bind=HOST)
     long_ago = SimulatedClock(start=datetime.now(UTC) - timedelta(days=400))
     old = ensure_pki(tmp_path, replace(runtime, clock=long_ago), requested)

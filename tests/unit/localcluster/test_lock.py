@@ -1,4 +1,4 @@
-"""The lock of a data directory: who has it, and how others find out without taking it."""
+"""The lock of a data directory: who holds it can be queried without taking it."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from restow.localcluster.lock import locked, supervisor_of
 
 
 def test_the_supervisor_is_found_while_it_runs(tmp_path: Path) -> None:
-    """The lock counts, not the file: it is gone with the process that held it."""
+    """The lock counts, not the file: the lock is released with the process."""
     layout = Layout(tmp_path)
     assert supervisor_of(layout) is None
     assert not layout.lock.exists(), "looking creates nothing"

@@ -1,4 +1,4 @@
-"""Logs that are put aside, and the lines in them."""
+"""Log rotation, and splitting into lines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from restow.localcluster.logs import LOGS_KEPT, TAIL_LINES, LineBuffer, RotatingLog
 
 FULL = Path("/dev/full")
-"""Opens as any file does, and has no room."""
+"""Opens like a file, but every write fails with a full disk."""
 
 
 def test_a_log_is_put_aside_when_it_grows(tmp_path: Path) -> None:
-    """No file is larger than the limit, the newest words are in the file itself, few are kept."""
+    """No file exceeds the limit, the newest output is in the main file, and few files are kept."""
     path = tmp_path / "logs" / "one.log"
     log = RotatingLog(path, bytes_max=100)
     for number in range(100):
@@ -31,7 +31,7 @@ def test_a_log_is_put_aside_when_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
-    """A second start appends, and counts what is there."""
+    """A second start appends, and counts the existing bytes."""
     path = tmp_path / "one.log"
     path.write_bytes(b"x" * 60)
     log = RotatingLog(path, bytes_max=100)
@@ -42,7 +42,7 @@ def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @given(st.lists(st.binary(max_size=20), max_size=20))
 def test_lines_do_not_depend_on_the_pieces(pieces: list[bytes]) -> None:
-    """However the bytes come, the lines are the same."""
+    """Lines do not depend on how the bytes are split."""
     lines = LineBuffer()
     found = [line for piece in pieces for line in lines.feed(piece)]
     whole = b"".join(pieces)
@@ -54,7 +54,7 @@ def test_lines_do_not_depend_on_the_pieces(pieces: list[bytes]) -> None:
 
 
 def test_a_full_disk_costs_words_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be written is lost, which is said once; no caller has to deal with it."""
+    """Output that cannot be written is lost, with one warning; callers get no error."""
     log = RotatingLog(FULL)
     log.write(b"one\n")
     log.write(b"two\n")
@@ -65,7 +65,7 @@ def test_a_full_disk_costs_words_and_nothing_else(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_log_that_cannot_be_put_aside_is_written_on(tmp_path: Path) -> None:
-    """When the new file cannot be made, the words go on into the old one."""
+    """If rotation fails, output is appended to the old file."""
     path = tmp_path / "one.log"
     log = RotatingLog(path, bytes_max=10)
     log.write(b"12345678\n")

@@ -1,4 +1,4 @@
-"""Keepers, with real processes that are as small as can be."""
+"""Managed processes, with minimal real processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIVE = "echo ready; exec sleep 60"
 
 
 class Kept:
-    """A keeper, its task, and the states it went through."""
+    """A managed process, its task, and its state changes."""
 
     def __init__(self, log: Path, script: str) -> None:
         self.script = script
@@ -44,7 +44,7 @@ class Kept:
         )
 
     def start(self) -> ManagedProcess:
-        self._tasks.spawn("keeper", self.managed.run())
+        self._tasks.spawn("managed", self.managed.run())
         return self.managed
 
     async def close(self) -> None:
@@ -76,7 +76,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_process_is_started_heard_and_stopped(keep: Keep) -> None:
-    """It is ready when it says so, its words are in the log, and it ends when asked to."""
+    """It is ready when it prints so, its output is logged, and it stops on request."""
     kept = keep("echo before; echo ready: here; exec sleep 60")
     managed = kept.start()
     await managed.wait_ready()
@@ -94,7 +94,7 @@ async def test_a_process_is_started_heard_and_stopped(keep: Keep) -> None:
 
 
 async def test_a_killed_process_is_started_again(keep: Keep) -> None:
-    """One that ends by itself comes back as another process."""
+    """A process that exits is restarted as a new process."""
     kept = keep(LIVE)
     managed = kept.start()
     await managed.wait_ready()
@@ -108,16 +108,16 @@ async def test_a_killed_process_is_started_again(keep: Keep) -> None:
 
 
 async def test_one_that_never_starts_is_given_up(keep: Keep) -> None:
-    """After some tries the story has the exit code and the end of the log."""
+    """After some attempts the error has the exit code and the end of the log."""
     kept = keep("echo no disk; exit 1")
     managed = kept.start()
-    with pytest.raises(ClusterFailed, match=r"(?s)given up: ended with code 1.*no disk"):
+    with pytest.raises(ClusterFailed, match=r"(?s)given up: exited with code 1.*no disk"):
         await managed.wait_ready()
     assert kept.states.count(ProcessState.STARTING) == FAILURES_UNREADY_MAX
 
 
 async def test_one_that_was_ready_is_never_given_up(keep: Keep, tmp_path: Path) -> None:
-    """What keeps it from starting may go away: it is tried again until it does."""
+    """The cause of a failed restart may disappear: it is retried until it succeeds."""
     kept = keep(LIVE)
     managed = kept.start()
     await managed.wait_ready()
@@ -131,16 +131,16 @@ async def test_one_that_was_ready_is_never_given_up(keep: Keep, tmp_path: Path) 
 
 
 async def test_wrong_usage_is_not_tried_again(keep: Keep) -> None:
-    """A command line that is wrong stays wrong."""
+    """A usage error is not retried."""
     kept = keep("exit 2")
     managed = kept.start()
-    with pytest.raises(ClusterFailed, match="ended with code 2"):
+    with pytest.raises(ClusterFailed, match="exited with code 2"):
         await managed.wait_ready()
     assert kept.states == [ProcessState.STARTING, ProcessState.FAILED]
 
 
 async def test_a_cycle_starts_it_as_it_now_should_be(keep: Keep) -> None:
-    """Another command takes the place of the first, and counts as no failure."""
+    """The new command replaces the first one, and does not count as a failure."""
     kept = keep(LIVE)
     managed = kept.start()
     await managed.wait_ready()
@@ -152,7 +152,7 @@ async def test_a_cycle_starts_it_as_it_now_should_be(keep: Keep) -> None:
 
 
 async def test_a_cycle_into_failure_can_be_undone(keep: Keep) -> None:
-    """When the new command fails the cycle says so, and the next one brings the old one back."""
+    """If the new command fails, `cycle` raises, and the next one restores the old command."""
     kept = keep(LIVE)
     managed = kept.start()
     await managed.wait_ready()
@@ -166,7 +166,7 @@ async def test_a_cycle_into_failure_can_be_undone(keep: Keep) -> None:
 
 
 async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
-    """Patience has an end."""
+    """After the grace period."""
     runtime = Runtime.system()
     managed = ManagedProcess(
         "stubborn",
@@ -179,7 +179,7 @@ async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
         stop_seconds_max=0.2,
     )
     async with runtime.tasks("test") as tasks:
-        tasks.spawn("keeper", managed.run())
+        tasks.spawn("managed", managed.run())
         await managed.wait_ready()
         child = managed.child
         assert child is not None
@@ -190,7 +190,7 @@ async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
-    """A program that knows nothing of restow is ready when a look at it says so."""
+    """A program that does not print `ready` is ready when its probe succeeds."""
     runtime = Runtime.system()
     answers = iter([False, False, True])
 
@@ -205,7 +205,7 @@ async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
         on_change=lambda _: None,
     )
     async with runtime.tasks("test") as tasks:
-        tasks.spawn("keeper", managed.run())
+        tasks.spawn("managed", managed.run())
         await managed.wait_ready()
         managed.set_health(is_healthy=False, note="no answer")
         assert (managed.state, managed.note) == (ProcessState.UNREADY, "no answer")
@@ -216,7 +216,7 @@ async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
 
 
 def test_a_process_ends_with_its_parent() -> None:
-    """When the parent is killed, the kernel ends what it has started."""
+    """When the parent is killed, the kernel kills its children."""
     words = launcher()
     script = (
         "import os, subprocess, sys;"
@@ -236,14 +236,14 @@ def test_a_process_ends_with_its_parent() -> None:
 
 
 def test_a_process_without_its_parent_does_not_start() -> None:
-    """One whose parent has ended before it could be asked about ends too."""
+    """A process whose parent ended before the prctl call ends too."""
     words = [*launcher()[:-1], "1", "/bin/echo", "alive"]
     done = subprocess.run(words, capture_output=True, check=False, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
 async def test_a_full_disk_ends_no_process() -> None:
-    """With no room for its log, a process is still heard, started again and stopped."""
+    """With a full disk for its log, a process is still monitored, restarted and stopped."""
     kept = Kept(Path("/dev/full"), "echo ready; exec sleep 60")
     managed = kept.start()
     try:
@@ -251,7 +251,7 @@ async def test_a_full_disk_ends_no_process() -> None:
         assert managed.child is not None
         managed.child.signal(signal.SIGKILL)
         await until(lambda: managed.restarts == 1)
-        await managed.wait_ready(life=2)
+        await managed.wait_ready(incarnation=2)
     finally:
         await kept.close()
     assert managed.state is ProcessState.STOPPED
@@ -260,7 +260,7 @@ async def test_a_full_disk_ends_no_process() -> None:
 async def test_what_is_stopped_has_ended_its_work(
     keep: Keep, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who has waited for the end may put everything away: nothing is cut short by it."""
+    """After `stop` returns, resources can be released: `run` has ended."""
     kept = keep("exec sleep 60")
     managed = kept.start()
     await until(lambda: managed.state is ProcessState.STARTING)
@@ -269,8 +269,8 @@ async def test_what_is_stopped_has_ended_its_work(
     assert not caplog.records
 
 
-async def test_a_keeper_that_never_ran_can_be_stopped(keep: Keep) -> None:
-    """The end of what was not begun is waited for by nobody."""
+async def test_one_that_never_ran_can_be_stopped(keep: Keep) -> None:
+    """`stop` does not wait for a task that was never started."""
     kept = keep(LIVE)
     await kept.managed.stop()
     assert kept.managed.state is ProcessState.WAITING

@@ -1,4 +1,4 @@
-"""Processes that were left behind."""
+"""Orphaned processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record_of(pid: int) -> ProcessRecord:
 
 
 async def test_what_was_left_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
-    """A process that is the very one written down is ended."""
+    """A process that matches its record is stopped."""
     record = record_of(sleeper.pid)
     assert is_alive(record)
     assert await end_orphans([record], SystemClock()) == ["sleeper"]
@@ -40,7 +40,7 @@ async def test_what_was_left_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.parametrize("change", ["started_ticks", "boot_id"])
 async def test_others_are_never_touched(sleeper: subprocess.Popen[bytes], change: str) -> None:
-    """The same number with another start, or of another life of the machine, is somebody else."""
+    """A process with the same id but another start tick or boot id is not signalled."""
     record = record_of(sleeper.pid)
     other = (
         msgspec.structs.replace(record, started_ticks=record.started_ticks + 1)
@@ -51,8 +51,8 @@ async def test_others_are_never_touched(sleeper: subprocess.Popen[bytes], change
     assert sleeper.poll() is None
 
 
-async def test_what_has_ended_is_nobody(sleeper: subprocess.Popen[bytes]) -> None:
-    """A process that has ended, waited for or not, is not alive."""
+async def test_what_has_ended_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
+    """A process that has ended, reaped or not, is not alive."""
     record = record_of(sleeper.pid)
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now

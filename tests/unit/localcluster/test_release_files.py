@@ -64,7 +64,7 @@ def test_a_file_is_copied_by_content(layout: Layout, file: Path) -> None:
 
 
 def test_an_edited_file_is_another_release(layout: Layout, file: Path) -> None:
-    """There is nothing to do only if the content is the same, whatever the path."""
+    """There are no steps only if the content is the same, whatever the path."""
     kept = keep_release(str(file), layout)
     other = file.with_name("same.yaml")
     other.write_text(FIRST)
@@ -74,7 +74,7 @@ def test_an_edited_file_is_another_release(layout: Layout, file: Path) -> None:
 
 
 def test_a_wrong_file_is_refused(layout: Layout, file: Path) -> None:
-    """What cannot be read or is no release is not kept, and says why."""
+    """An unreadable or invalid file is not kept, with the reason."""
     file.write_text("kinds: 7\n")
     with pytest.raises(ReleaseError, match=r"mine\.yaml"):
         keep_release(str(file), layout)
@@ -87,7 +87,7 @@ def test_a_wrong_file_is_refused(layout: Layout, file: Path) -> None:
 
 
 def test_a_state_of_an_earlier_restow_is_settled(layout: Layout, file: Path) -> None:
-    """Files that it names are copied; it has no field for them, and is read all the same."""
+    """Files that it names are copied; it lacks the field for them, and is read anyway."""
     layout.data_dir.mkdir()
     fields = msgspec.to_builtins(state_of(str(file)))
     del fields["release_files"]
@@ -104,7 +104,7 @@ def test_a_state_of_an_earlier_restow_is_settled(layout: Layout, file: Path) -> 
 
 
 def test_a_moved_data_directory_keeps_its_copies(layout: Layout, file: Path) -> None:
-    """Copies are looked up in the directory in use, and made again from the same original."""
+    """Copies are looked up in the directory in use, and restored from the same original."""
     kept = Path(keep_release(str(file), layout))
     found = state_of(str(kept), **{kept.stem: str(file)})
     moved = Layout(layout.data_dir.with_name("moved"))
@@ -118,8 +118,8 @@ def test_a_moved_data_directory_keeps_its_copies(layout: Layout, file: Path) -> 
 def test_a_copy_that_cannot_be_made_again_is_refused(
     layout: Layout, file: Path, change: str
 ) -> None:
-    """A start without the content that the servers ran is refused with the file that is needed; an
-    upgrade of the past does not prevent it."""
+    """A start without the content that the servers ran is refused with the name of the needed
+    file; a missing file of the last upgrade does not prevent it."""
     kept = Path(keep_release(str(file), layout))
     found = state_of(str(kept), **{kept.stem: str(file)})
     file.write_text(SECOND)
@@ -134,7 +134,7 @@ def test_a_copy_that_cannot_be_made_again_is_refused(
 
 
 def test_a_changed_original_is_told(layout: Layout, file: Path) -> None:
-    """Edited or missing: what runs is named, and how to roll out the new content."""
+    """For an edited or missing file: what runs, and how to upgrade to the new content."""
     kept = keep_release(str(file), layout)
     files = with_file({}, kept, str(file))
     assert original_notice(kept, files) == ""
@@ -149,7 +149,7 @@ def test_a_changed_original_is_told(layout: Layout, file: Path) -> None:
 
 @pytest.mark.parametrize("change", ["missing", "edited"])
 def test_a_copy_that_is_not_as_it_was(layout: Layout, file: Path, change: str) -> None:
-    """It is made again from an unchanged original; otherwise the remedy is named."""
+    """It is restored from an unchanged original; otherwise the remedy is named."""
     kept = Path(keep_release(str(file), layout))
     files = with_file({}, str(kept), str(file))
     rolled = Upgrade(target="x", origins=(str(kept),))
@@ -169,10 +169,10 @@ def test_a_copy_that_is_not_as_it_was(layout: Layout, file: Path, change: str) -
     assert list(rollback_notices(state)) == []
     damage()
     file.unlink()
-    remedy = f"put back the file with the SHA-256 that its name has, as it was copied from {file}"
+    remedy = f"restore the file with the SHA-256 in its name, as it was copied from {file}"
     assert remedy in copy_problem(str(kept), files)
     (notice,) = rollback_notices(state)
     assert notice.startswith("a rollback of the last upgrade is not possible: ")
     assert remedy in notice
-    with pytest.raises(ReleaseError, match="put back the file"):
+    with pytest.raises(ReleaseError, match="restore the file"):
         restore_copy(str(kept), files)

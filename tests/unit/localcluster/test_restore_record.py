@@ -1,4 +1,4 @@
-"""Which release can read a restored store, and which one a cluster starts with."""
+"""The releases that can read a restored store, and the one that the cluster starts with."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_release_in_use_is_kept_if_it_can_read_all(tmp_path: Path) -> None:
 
 
 def test_the_release_of_the_backup_is_next(tmp_path: Path) -> None:
-    """A release that does not decode a stored version is named with what it cannot read."""
+    """A release that does not decode a stored version is listed with what it cannot read."""
     objects = {f"{WIDGETS}a": V1, f"{WIDGETS}b": V1, f"{LEASES}s": lease("x+1")}
     upgrade = Upgrade(target="x+3", origins=("x+2",))
     found = judge(tmp_path, objects, state_of("x+3", upgrade=upgrade))
@@ -75,14 +75,14 @@ def test_the_release_of_the_backup_is_next(tmp_path: Path) -> None:
 
 
 def test_a_release_of_the_last_upgrade_is_next(tmp_path: Path) -> None:
-    """No lease tells which one ran, as after a backup of stopped servers."""
+    """Without leases in the backup, as after a backup of stopped servers."""
     upgrade = Upgrade(target="x+3", origins=("x+2",))
     found = judge(tmp_path, {f"{WIDGETS}a": V1}, state_of("x+3", upgrade=upgrade))
     assert found.chosen == "x+2"
 
 
 def test_custom_resources_are_read_by_every_release(tmp_path: Path) -> None:
-    """Their CRD says in which versions they can be."""
+    """The CRD has the versions that can be read."""
     objects = {
         "/registry/example.org/gadgets/default/a": as_json("example.org/v7", "Gadget"),
         f"{CRDS}gadgets.example.org": as_json(
@@ -93,19 +93,19 @@ def test_custom_resources_are_read_by_every_release(tmp_path: Path) -> None:
 
 
 def test_values_that_are_encrypted_are_counted(tmp_path: Path) -> None:
-    """Without the keys, nothing is said of them but their number."""
+    """Without the keys, only their number is reported."""
     objects = {"/registry/secrets/default/a": b"k8s:enc:aesgcm:v1:k1:\0\1\2"}
     assert judge(tmp_path, objects).not_decrypted == 1
 
 
 def test_no_release_may_be_able_to_read_it(tmp_path: Path) -> None:
-    """A version that none of them decodes."""
+    """A version that no release decodes."""
     found = judge(tmp_path, {f"{WIDGETS}a": V2, f"{WIDGETS}b": as_json("example.com/v9", "Widget")})
     assert (found.chosen, found.readable) == (None, ())
 
 
 def test_a_record_is_applied(tmp_path: Path) -> None:
-    """All servers get the release, or keep theirs; there is no upgrade to undo."""
+    """All servers get the release, or keep theirs; the upgrade is cleared."""
     found = state_of("x+3", "x+2", upgrade=Upgrade(target="x+3", origins=("x+2", "x+2")))
     state = apply_record(found, "x+1")
     assert ([each.release for each in state.servers], state.upgrade) == (["x+1", "x+1"], None)
@@ -120,7 +120,7 @@ def test_a_record_is_applied(tmp_path: Path) -> None:
 
 
 def test_a_store_without_its_keys_is_refused(tmp_path: Path) -> None:
-    """Before other keys are made, which no server could use it with."""
+    """Before new keys are created, with which servers could not use it."""
     layout = Layout(tmp_path)
     asyncio.run(check_keys(layout, None))
     asyncio.run(fill(f"sqlite:{layout.store}", {"/registry/pods/default/a": b"{}"}))

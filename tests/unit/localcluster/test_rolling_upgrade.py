@@ -1,4 +1,4 @@
-"""The steps of an upgrade, and what is seen of it."""
+"""The steps of an upgrade, and their checks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def overview(*releases: str, upgrade: Upgrade | None = None) -> ProcessOverview:
 
 
 def test_an_upgrade_takes_the_servers_in_order() -> None:
-    """Those that run the target already are left alone, so that a pause can be gone on from."""
+    """Servers that run the target already are skipped, so that a paused upgrade can continue."""
     assert plan_upgrade(overview("x+1", "x", "x"), "x+1") == [
         Step(1, "x", "x+1"),
         Step(2, "x", "x+1"),
@@ -59,14 +59,14 @@ def test_an_upgrade_takes_the_servers_in_order() -> None:
 
 
 def test_a_rollback_takes_them_in_the_other_order() -> None:
-    """Each server goes back to what it had, the last one first."""
+    """Each server gets its previous release, the last one first."""
     upgrade = Upgrade(target="x+1", origins=("x", "x", "x"))
     found = plan_rollback(overview("x+1", "x+1", "x", upgrade=upgrade))
     assert found == [Step(1, "x+1", "x"), Step(0, "x+1", "x")]
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
-    """A server that is not there, and a rollback of nothing."""
+    """An unknown server, and a rollback without an upgrade."""
     with pytest.raises(ClusterRefused, match="there is no server 3"):
         plan_upgrade(overview("x", "x"), "x+1", server=3)
     with pytest.raises(ClusterRefused, match="nothing to roll back"):
@@ -86,7 +86,7 @@ def with_state(found: ProcessOverview, index: int, state: str, note: str = "") -
 
 @pytest.mark.parametrize("state", ["failed", "restarting", "stopped"])
 def test_a_server_that_does_not_run_is_started_again(state: str) -> None:
-    """Also with the release that it has already: by an upgrade to it, and by a rollback to it."""
+    """Also with the release that it already has: by an upgrade or a rollback to it."""
     down = with_state(overview("x+1", "x"), 0, state)
     assert plan_upgrade(down, "x+1") == [Step(0, "x+1", "x+1"), Step(1, "x", "x+1")]
     assert plan_upgrade(down, "x+1", server=0)[0].is_restart
@@ -98,12 +98,12 @@ def test_a_server_that_does_not_run_is_started_again(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["starting", "not ready", "ready"])
 def test_a_server_that_runs_is_not_restarted(state: str) -> None:
-    """One that is not ready yet, or no longer, has a process that may still serve."""
+    """A server that is not ready yet, or no longer, has a process that may still serve."""
     assert plan_upgrade(with_state(overview("x", "x"), 0, state), "x") == []
 
 
 async def test_a_restart_changes_no_release() -> None:
-    """The supervisor is asked for a restart, so that the last upgrade can still be rolled back."""
+    """The supervisor restarts it, so that the last upgrade can still be rolled back."""
     asked: list[ControlRequest] = []
     release = shipped_release("x+1")
     member = ServerMember("a", "127.0.0.1:7000", release.name)
@@ -132,18 +132,18 @@ async def test_a_restart_changes_no_release() -> None:
 
 
 async def not_asked(client: ApiClient, *, target: Release, situation: Situation) -> PreflightReport:
-    """A check that must not be made."""
+    """A check that must not be called."""
     raise AssertionError((client, target, situation))
 
 
 @pytest.mark.parametrize("names", [("x", "x+1"), ("x+1", "x+2"), ("x", "builtin")])
 def test_the_matrix_shows_what_changes(names: tuple[str, ...]) -> None:
-    """A resource is shown if it is stored or read otherwise, or is in one release only."""
+    """A resource is shown if its versions differ, or if it is in one release only."""
     assert changing_resources(shipped_release(name) for name in names) == [WIDGETS]
 
 
 def test_equal_releases_change_nothing() -> None:
-    """Nothing is shown when nothing differs."""
+    """Nothing is shown for equal releases."""
     assert changing_resources([default_release(), default_release()]) == []
 
 
@@ -152,7 +152,7 @@ def facts(**encodings: str) -> ResourceFacts:
 
 
 def test_a_server_has_arrived_when_it_has_reported() -> None:
-    """Its lease names the release, and each resource that it hosts has its entry."""
+    """Its lease has the release, and each of its resources has its server entry."""
     release = shipped_release("x+1")
     old, new = ServerMember("a", "127.0.0.1:7000", "x"), ServerMember("b", "127.0.0.1:7000", "x+1")
     assert not ClusterFacts((old,), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
@@ -162,8 +162,8 @@ def test_a_server_has_arrived_when_it_has_reported() -> None:
     assert not world.has_reported(7001, release)
 
 
-def test_of_two_lives_the_one_that_writes_is_shown() -> None:
-    """A server that died a moment ago may still have a lease beside that of its successor."""
+def test_of_two_incarnations_the_one_that_writes_is_shown() -> None:
+    """A server that has just crashed may still have a lease beside that of its successor."""
     old, new = ServerMember("a", "127.0.0.1:7000", "x"), ServerMember("b", "127.0.0.1:7000", "x+1")
     world = ClusterFacts((old, new), {WIDGETS: facts(b=V2)})
     assert world.member_at(7000) == new
@@ -189,13 +189,13 @@ def test_of_two_lives_the_one_that_writes_is_shown() -> None:
     ],
 )
 def test_the_situation_of_a_step(found: ProcessOverview, step: Step, expected: bool) -> None:
-    """A first step begins an upgrade; the next ones, and those of a rollback, continue it."""
+    """The first step begins an upgrade; later ones, and those of a rollback, continue it."""
     assert situation_of(found, step, shipped_release) == Situation(is_begun=expected)
 
 
 def test_a_step_waits_for_servers_that_are_not_ready() -> None:
-    """While another server is not ready no step is taken, unless that server is named; its release
-    counts in both cases."""
+    """While another server is not ready no step is taken, unless that server is accepted; its
+    release is checked in both cases."""
     ready = overview("x+1", "x+1", "x")
     away = msgspec.structs.replace(
         ready,
@@ -209,14 +209,14 @@ def test_a_step_waits_for_servers_that_are_not_ready() -> None:
     (blocker,) = not_ready(away, step, ())
     assert blocker.what == "server 2 is not ready (not ready, release x)"
     assert "logs/server-2.log" in blocker.advice
-    assert "the same command with --ignore-not-ready 2" in blocker.advice
+    assert "repeat the command with --ignore-not-ready 2" in blocker.advice
     assert not_ready(away, step, (2,)) == []
     assert not_ready(away, Step(2, "x", "x+1"), ()) == []
     assert situation_of(away, step, shipped_release).absent == (("server 2", shipped_release("x")),)
 
 
 class Reply:
-    """A client of one server: ready, or silent, or not ready."""
+    """A client of one server: ready, silent, or not ready."""
 
     runtime = Runtime.system()
 
@@ -239,7 +239,7 @@ class Reply:
 
 
 class Told:
-    """What the supervisor says: that all is well."""
+    """A supervisor that reports all servers as ready."""
 
     def __init__(self, found: ProcessOverview) -> None:
         self._found = found
@@ -253,8 +253,8 @@ class Told:
 async def test_every_server_is_asked_before_a_step(
     monkeypatch: pytest.MonkeyPatch, answer: str, is_late: bool
 ) -> None:
-    """A server that was paused a moment ago stops the step of another, also if it was paused during
-    the check; not its own step, and not one for which it is accepted."""
+    """A paused server blocks the step of another one, also if it was paused during the check; it
+    does not block its own step, nor one for which it is accepted."""
     monkeypatch.setattr(rolling_upgrade, "READY_SECONDS_MAX", 0.05)
     answers = {0: "ok", 1: "ok", 2: "ok" if is_late else answer}
     asked: list[Situation] = []
@@ -274,7 +274,7 @@ async def test_every_server_is_asked_before_a_step(
     )
     report = await roller.check(Step(0, "x", "x+1"))
     (blocker,) = report.blockers
-    reason = "no answer within 0.05 s" if answer == "silent" else answer
+    reason = "no response within 0.05 s" if answer == "silent" else answer
     assert blocker.what == f"server 2 is not ready (not ready: {reason}, release x)"
     assert "kill -CONT" in blocker.advice
     assert [name for name, _ in asked[0].absent] == ([] if is_late else ["server 2"])

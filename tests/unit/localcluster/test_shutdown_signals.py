@@ -1,4 +1,4 @@
-"""How a run is ended from outside."""
+"""Shutdown by signals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from restow.localcluster.shutdown_signals import SAME_SECONDS, ShutdownSignals
 
 
 async def test_the_first_signal_ends_the_work() -> None:
-    """The work is interrupted, and left without an error."""
+    """The work is interrupted, without an error."""
     ending = ShutdownSignals(SimulatedClock(), lambda: None)
     done: list[str] = []
     asyncio.get_running_loop().call_soon(ending.ask)
@@ -26,8 +26,8 @@ async def test_the_first_signal_ends_the_work() -> None:
     assert task.cancelling() == 0
 
 
-async def test_a_later_signal_is_a_wish_to_hurry() -> None:
-    """The same signal twice at once is one; after a while it is another."""
+async def test_a_later_signal_kills() -> None:
+    """The same signal twice at once counts once; after a while it counts again."""
     clock = SimulatedClock()
     hurries: list[float] = []
     ending = ShutdownSignals(clock, lambda: hurries.append(clock.monotonic()))
@@ -40,7 +40,7 @@ async def test_a_later_signal_is_a_wish_to_hurry() -> None:
 
 
 async def test_errors_of_the_work_pass() -> None:
-    """Only the end that was asked for is swallowed."""
+    """Only the cancellation by a shutdown is suppressed."""
     ending = ShutdownSignals(SimulatedClock(), lambda: None)
     with pytest.raises(ValueError, match="broken"):
         async with ending.interrupts():

@@ -1,4 +1,4 @@
-"""The memory of a cluster."""
+"""The stored state of a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from restow.localcluster.state import ClusterState, EtcdState, ServerState, read
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """The file keeps everything, for its owner only."""
+    """The file is complete, and private."""
     state = ClusterState(
         store="etcd",
         bind="::1",
@@ -27,27 +27,27 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_there_is_none_at_first(tmp_path: Path) -> None:
-    """A directory without the file has no memory."""
+    """A directory without the file has no state."""
     assert read_state(tmp_path / "state.json") is None
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "is not the state"),
-        (b"{}", "is not the state"),
+        (b"", "is not a valid state file"),
+        (b"{}", "is not a valid state file"),
         (
             b'{"version":9,"store":"sqlite","bind":"b","front_port":1,"servers":[]}',
-            "another restow",
+            "another version of restow",
         ),
         (b" " * (1024 * 1024 + 1), "too large"),
     ],
 )
 def test_what_is_no_state_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
-    """A damaged or foreign file is named, with what to do."""
+    """A damaged or unrelated file is named, with a remedy."""
     path = tmp_path / "state.json"
     path.write_bytes(content)
     with pytest.raises(ClusterRefused, match=words) as caught:
         read_state(path)
     assert str(path) in str(caught.value)
-    assert "begin anew" in str(caught.value)
+    assert "start with a new state" in str(caught.value)

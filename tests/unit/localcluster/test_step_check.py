@@ -1,4 +1,4 @@
-"""What the situation of a step adds to what the cluster says."""
+"""What the facts of the supervisor add to those of the API."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reasons(view: ClusterView, target: str, situation: Situation) -> list[Reason
 
 
 def test_a_return_is_judged_by_what_is_stored() -> None:
-    """Unknown states do not stop a rollback that can read every value; undecodable ones do."""
+    """Unknown states do not block a rollback that can read every value; undecodable ones do."""
     begun = Situation(is_begun=True)
     assert reasons(cluster(UNKNOWN, hash_of(V1)), "x", begun) == []
     assert reasons(cluster(UNKNOWN, hash_of(V1), hash_of(V2)), "x", begun) == [Reason.UNDECODABLE]
@@ -63,7 +63,7 @@ def test_a_return_is_judged_by_what_is_stored() -> None:
 
 @pytest.mark.parametrize("is_begun", [True, False])
 def test_servers_differ_only_during_a_roll(is_begun: bool) -> None:
-    """Disagreement stops an upgrade before it begins, and not in the middle."""
+    """Disagreement blocks an upgrade before it begins, but not its later steps."""
     view = cluster(hash_of(V1), common="")
     found = reasons(view, "x+1", Situation(is_begun=is_begun))
     assert found == ([] if is_begun else [Reason.DISAGREEMENT])

@@ -1,15 +1,15 @@
-"""What the workers of one port say, as their parent passes it on."""
+"""The output of workers on one port, as the parent copies it."""
 
 from __future__ import annotations
 
 import pytest
 
-from restow.localcluster.workers import _Voice
+from restow.localcluster.workers import _OutputSink
 
 
 def test_words_of_workers_are_marked(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """However the bytes come, each line says whose it is, so that `ready` is said by one only."""
-    voice = _Voice("worker-1")
+    """However the bytes are split, each line has a prefix: only the parent prints `ready`."""
+    voice = _OutputSink("worker-1")
     for piece in (b"one\nre", b"ady: two\n", b"", b"ready\nthree"):
         voice.write(piece)
     assert capsysbinary.readouterr().err == (
