@@ -1,8 +1,8 @@
-"""Readers of single words that several commands take: ports, numbers with bounds, directories.
+"""Argument types that several commands use: ports, bounded integers, durations, directories.
 
-What cannot be is refused with a sentence that argparse puts behind the option's name.
+An invalid value raises ArgumentTypeError; argparse prints its text after the option's name.
 
-Not here: what only one command takes.
+Not here: types that only one command uses.
 """
 
 import argparse
@@ -19,18 +19,18 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 def port(text: str) -> int:
     number = _digits(text)
     if number is None or number > PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port number (0 to {PORT_MAX})")
     return number
 
 
 def whole_number(smallest: int, largest: int, *, hint: str = "") -> Callable[[str], int]:
-    """A reader of numbers within these bounds, both of them included."""
+    """Return a type that reads integers from `smallest` to `largest`, both included."""
 
     def read(text: str) -> int:
         number = _digits(text)
         if number is None or not smallest <= number <= largest:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no number from {smallest:,} to {largest:,}{hint}"
+                f"{text!r} is not a number from {smallest:,} to {largest:,}{hint}"
             )
         return number
 
@@ -38,24 +38,24 @@ def whole_number(smallest: int, largest: int, *, hint: str = "") -> Callable[[st
 
 
 def duration(text: str) -> float:
-    """A time above zero, in seconds or with its unit: 300, 5m or 1h."""
+    """Read a positive duration, in seconds or with a unit: 300, 5m or 1h."""
     unit = _UNIT_SECONDS.get(text[-1:], 0)
     try:
         seconds = float(text[:-1]) * unit if unit else float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 300, 5m or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 300, 5m or 1h")
     return seconds
 
 
 def directory(text: str) -> Path:
-    """A directory that is there, or that can be made: neither it nor what it is in is a file."""
+    """Read a directory that exists or can be created: neither it nor a parent is a file."""
     path = Path(text)
     for place in (path, *path.parents):
-        # Where one may not look, `Path` would raise; then whoever makes the directory tells why.
+        # `Path` would raise where access is denied; the later mkdir reports that error instead.
         if os.path.lexists(place) and not os.path.isdir(place):  # noqa: PTH112
-            raise argparse.ArgumentTypeError(f"{place} is no directory")
+            raise argparse.ArgumentTypeError(f"{place} is not a directory")
     return path
 
 

@@ -1,6 +1,6 @@
-"""`restow backup`: the whole store in one file, while servers run.
+"""`restow backup`: write the whole store into one file, while servers run.
 
-The work is in `restow.storage.backup`; here are the words of the command.
+The work is in `restow.storage.backup`; this module has the arguments and the output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from restow.localcluster.errors import ClusterRefused
 from restow.storage.backup import BACKUP_FORMS, Backup, write_backup
 from restow.storage.errors import OpenRefused, StorageError
 
-_say = partial(fail, "backup")
+_fail = partial(fail, "backup")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -39,40 +39,40 @@ EPILOG = """\
   restow backup - | ssh HOST 'cat > monday.backup'
   restow backup monday.backup --store 'etcds://HOST:2379?ca=ca.crt&cert=client.crt&key=client.key'
 
-The file shows the store at one revision, and servers go on writing meanwhile. It is checked before
-it gets its name, and only its owner may read it: it holds every Secret. The keys and certificates
-of a cluster are not in the store: keep a copy of DIR/pki too.
+The file holds the state of the store at one revision; servers can write meanwhile. It is verified
+before it gets its name, and only its owner can read it: it contains every Secret. The keys and
+certificates of a cluster are not in the store: keep a copy of DIR/pki too.
 
-FILE is a regular file, or a new one; devices, pipes, symbolic links and directories are refused.
-With - the backup goes to standard output, which must not be a terminal. It is made and checked in
-the directory for temporary files ($TMPDIR) first, which needs room for it.
+FILE is a regular file or does not exist yet; devices, pipes, symbolic links and directories are
+refused. With - the backup goes to standard output, which must not be a terminal. It is first
+written and verified in the directory for temporary files ($TMPDIR), which needs enough free space.
 
-  restow restore FILE --data-dir NEW     makes a new store of it
-  restow census --snapshot FILE          counts what is in it
+  restow restore FILE --data-dir NEW     restores it into a new store
+  restow census --snapshot FILE          counts its objects by stored version
 
-Exit codes: 0 done, 1 it failed and there is no file, 2 wrong usage.
+Exit codes: 0 done, 1 the backup failed and no file was written, 2 wrong usage.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="the backup to write; -: standard output"
+        "file", type=Path, metavar="FILE", help="file to write; - writes to standard output"
     )
     add_store(parser, forms=BACKUP_FORMS)
-    parser.add_argument("--overwrite", action="store_true", help="replace FILE if it is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.file == STDOUT and sys.stdout.isatty():
-        return _say("-: standard output is a terminal: redirect it, or give a file", EXIT_USAGE)
+        return _fail("-: standard output is a terminal; redirect it, or name a file", EXIT_USAGE)
     try:
         address = chosen_store(arguments)
     except (OpenRefused, ClusterRefused) as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     try:
         with ExitStack() as stack:
-            path = stack.enter_context(_place(arguments.file))
+            path = stack.enter_context(_destination(arguments.file))
             backup = asyncio.run(_back_up(arguments, address, path))
             if arguments.file == STDOUT:
                 _send(path)
@@ -81,25 +81,25 @@ def run(arguments: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         return EXIT_TERMINATED
     except OpenRefused as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except (StorageError, OSError) as error:
-        return _say(Hints.of(arguments).failure(error, address), EXIT_FAILED)
-    # Standard output belongs to the backup, if it was sent there.
+        return _fail(Hints.of(arguments).failure(error, address), EXIT_FAILED)
+    # Standard output may contain the backup itself.
     report = sys.stderr if arguments.file == STDOUT else sys.stdout
     if arguments.output == "json":
         print(orjson.dumps(_fields(backup, arguments.file)).decode(), file=report)
     else:
         what = "a copy of SQLite" if backup.form == "sqlite" else "a snapshot of etcd"
         size = size_text(backup.size)
-        text = f"{arguments.file}: {what} at revision {backup.revision}, {size}, checked"
+        text = f"{arguments.file}: {what} at revision {backup.revision}, {size}, verified"
         print(text, file=report)
     report.flush()
     return 0
 
 
 @contextmanager
-def _place(file: Path) -> Iterator[Path]:
-    """Where the backup is made: under its name, or for standard output in a private directory."""
+def _destination(file: Path) -> Iterator[Path]:
+    """Where to write: the file itself or, for standard output, a private temporary directory."""
     if file != STDOUT:
         yield file
         return
@@ -126,9 +126,9 @@ async def _back_up(arguments: argparse.Namespace, address: str, path: Path) -> B
 
 
 def stop_on_signal() -> None:
-    """End this task when the process is asked to end, so that it tidies up.
+    """Cancel this task on SIGINT or SIGTERM, so that temporary files are removed.
 
-    Also by SIGINT, which whoever starts us in the background may have set to be ignored.
+    SIGINT is set explicitly because a shell ignores it in processes that it starts in background.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -1,7 +1,7 @@
-"""`restow census`: in which versions and under which keys the objects of a store really are.
+"""`restow census`: count the stored objects by version and encryption key.
 
-It reads the raw store, below every API server, and changes nothing. The counting is in
-`restow.census`; here are the words of the command, its table, and its JSON.
+It reads the raw store, bypassing all API servers, and changes nothing. The counting is in
+`restow.census`; this module has the arguments, the table and the JSON.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from restow.storage.interface import Key
 LISTED_DEFAULT = 100
 WIDTH_OF_FILES = 200
 
-_say = partial(fail, "census")
+_fail = partial(fail, "census")
 EXIT_UNAVAILABLE = 1
 EXIT_USAGE = 2
 EXIT_LEFT_BEHIND = 3
 EXIT_UNDECIDED = 4
 
 EPILOG = f"""\
-What can be counted: {SOURCE_FORMS}
+STORE is one of: {SOURCE_FORMS}
 
   restow census
   restow census deployments.apps --list-left-behind
@@ -69,23 +69,23 @@ What can be counted: {SOURCE_FORMS}
   restow census --key aesgcm:key1
   restow census secrets --encryption-provider-config keys.yaml
 
-An object is left behind if it is stored in another version than it should be. Which that is, the
-store says itself: in a StorageVersion (the version that all servers write), in the definition of a
-custom resource, or in a StorageState. --target says it for a store that does not, and overrules it.
+An object is in an old version if its stored version differs from the target version. The target is
+read from the store: from a StorageVersion (the version that all servers write), from a CRD, or from
+a StorageState. --target sets it where the store has none, and takes precedence.
 
-The store is only read: a running etcd at one revision, a SQLite file beside running servers, a
-snapshot of `etcdctl snapshot save`, or a copied file. Of encrypted objects the census says the
-provider and the key; for their versions it needs --encryption-provider-config, the servers' file.
+The store is only read: a running etcd at one revision, a SQLite file while servers run, a snapshot
+of `etcdctl snapshot save`, or a copied file. For encrypted objects the census shows the provider
+and the key; to show their versions it needs --encryption-provider-config, the servers' file.
 
---key asks another question: whether anything is left under one encryption key, called key1, or
-aesgcm:key1, or kms:PLUGIN:ID; identity means values that are not encrypted. That none is left is
-what the exit code 0 says then. What is never encrypted is counted apart, unless it is asked for by
-its name. Counted is the newest value of each object: older revisions, until they are compacted, and
-backups may still need the key.
+--key checks whether any value is still encrypted with one key, called key1, or aesgcm:key1, or
+kms:PLUGIN:ID; identity means values that are not encrypted. Exit code 0 then means that no value
+is. Resources that are never encrypted are counted separately, unless they are named. Only the
+newest value of each object is counted: older revisions, until they are compacted, and backups may
+still need the key.
 
-Exit codes: 0 nothing is left behind, 3 something is, 4 it cannot be told (an encrypted or
-unreadable object of a resource that has a target, or servers that do not agree); 1 the store cannot
-be read, 2 wrong usage.
+Exit codes: 0 no object is in an old version (with --key: no value uses the key), 3 some are,
+4 undecided (an object of a resource with a target is encrypted or unreadable, or servers do not
+agree), 1 the store cannot be read, 2 wrong usage.
 """
 
 
@@ -95,13 +95,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resources",
         nargs="*",
         metavar="RESOURCE",
-        help="count only these: deployments.apps, pods, or a prefix as it is shown; default: all",
+        help="count only these: deployments.apps, pods, or a key prefix as shown; default: all",
     )
     place = parser.add_mutually_exclusive_group()
     add_data_dir(place)
     place.add_argument("--store", metavar="ADDRESS", help=SOURCE_FORMS)
     place.add_argument(
-        "--snapshot", metavar="FILE", help="the same as --store snapshot:FILE; of etcd or SQLite"
+        "--snapshot",
+        metavar="FILE",
+        help="same as --store snapshot:FILE; a snapshot of etcd or a SQLite file",
     )
     add_etcd_files(parser)
     add(
@@ -110,34 +112,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_target,
         metavar="RESOURCE=VERSION",
-        help="the version in which a resource should be stored, such as deployments.apps=v1 or"
+        help="target version of a resource, such as deployments.apps=v1 or"
         " ingresses.networking.k8s.io=networking.k8s.io/v1; may be repeated",
     )
     add(
         "--encryption-provider-config",
         type=Path,
         metavar="FILE",
-        help="the servers' own: opens encrypted objects, so that their versions are known",
+        help="the servers' file: decrypts objects, so that their versions can be counted",
     )
     add(
         "--key",
         type=_key,
         metavar="NAME",
-        help="only whether anything is left under this encryption key, such as aesgcm:key1",
+        help="check only whether any value uses this encryption key, such as aesgcm:key1",
     )
     add(
         "--list-left-behind",
         nargs="?",
-        type=whole_number(1, SAMPLES_MAX, hint="; resources stand before this option"),
+        type=whole_number(1, SAMPLES_MAX, hint="; put resources before this option"),
         const=LISTED_DEFAULT,
         metavar="N",
-        help="show the keys of what is left behind, at most N of each resource and version;"
+        help="list the keys of objects in an old version, at most N per resource and version;"
         f" default for N: {LISTED_DEFAULT}",
     )
     add(
         "--prefix",
         default=PREFIX_DEFAULT,
-        help=f"what all keys of objects begin with (--etcd-prefix); default: {PREFIX_DEFAULT}",
+        help=f"prefix of all keys of objects (--etcd-prefix); default: {PREFIX_DEFAULT}",
     )
     add("-o", "--output", choices=("table", "json"), default="table")
 
@@ -148,19 +150,22 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         address = chosen_store(arguments)
     except (OpenRefused, ClusterRefused) as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     if arguments.key is not None and arguments.target:
-        return _say("--target: not with --key, which does not look at versions", EXIT_USAGE)
+        return _fail("--target cannot be used with --key, which ignores versions", EXIT_USAGE)
     keys_file: Path | None = arguments.encryption_provider_config
     if keys_file is not None and arguments.prefix.strip("/") != PREFIX_DEFAULT.strip("/"):
-        text = "--encryption-provider-config: not with --prefix, as keys are by resource"
-        return _say(text, EXIT_USAGE)
+        text = (
+            "--encryption-provider-config cannot be used with --prefix: it configures keys by"
+            " resource name"
+        )
+        return _fail(text, EXIT_USAGE)
     targets = {canonical(name): version for name, version in arguments.target}
     selection = ResourceSelection.of(arguments.resources)
     prefix = f"/{arguments.prefix.strip('/')}/"
     listed: int | None = arguments.list_left_behind
     try:
-        census, said = run_async(
+        census, known = run_async(
             _take(
                 address,
                 prefix=prefix,
@@ -171,14 +176,17 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     except OpenRefused as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except (StorageError, OSError) as error:
-        return _say(Hints.of(arguments).failure(error, address), EXIT_UNAVAILABLE)
+        return _fail(Hints.of(arguments).failure(error, address), EXIT_UNAVAILABLE)
     for name in (*selection.names, *targets):
         if not (census.knows(name) or is_builtin(name)):
-            return _say(f"{name}: no such resource is in this store or known to restow", EXIT_USAGE)
+            return _fail(
+                f"{name}: unknown resource: it is neither in this store nor built into restow",
+                EXIT_USAGE,
+            )
     if arguments.key is not None:
-        return _answer_key(census, arguments, said=said, address=address, prefix=prefix)
+        return _report_key(census, arguments, known=known, address=address, prefix=prefix)
     if arguments.output == "json":
         print_json(_fields(census, address, prefix))
     else:
@@ -193,39 +201,39 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
 
 
-def _answer_key(
+def _report_key(
     census: Census,
     arguments: argparse.Namespace,
     *,
-    said: census_key.Said | None,
+    known: census_key.KnownKeys | None,
     address: str,
     prefix: str,
 ) -> int:
-    """Say what is left under a key. `said` is what servers say of keys, if they do.
+    """Print which values use a key; the exit code. `known` are the keys that servers report.
 
-    As `restow preflight` does, it does not count plain values of what is never encrypted; unless
-    somebody has asked for these very resources.
+    Like `restow preflight`, it does not count plaintext values of resources that are never
+    encrypted, unless these resources were named.
     """
 
     def is_counted(resource: str) -> bool:
-        if arguments.key != IDENTITY or arguments.resources or said is None:
+        if arguments.key != IDENTITY or arguments.resources or known is None:
             return True
-        return not said.is_never_encrypted(resource)
+        return not known.is_never_encrypted(resource)
 
     found = count_key(census, arguments.key, is_counted=is_counted)
     if arguments.output == "json":
-        fields = census_key.fields_of(census, found, said=said, address=address, prefix=prefix)
+        fields = census_key.fields_of(census, found, known=known, address=address, prefix=prefix)
         print_json(fields)
     else:
         width = None if sys.stdout.isatty() else WIDTH_OF_FILES
         console = Console(width=width, highlight=False, markup=False, emoji=False)
         is_listed = arguments.list_left_behind is not None
         census_key.print_key(
-            console, census, found, said=said, address=address, is_listed=is_listed
+            console, census, found, known=known, address=address, is_listed=is_listed
         )
     sys.stdout.flush()
     codes = {"left": EXIT_LEFT_BEHIND, "undecided": EXIT_UNDECIDED}
-    return codes.get(census_key.verdict_of(found, said), 0)
+    return codes.get(census_key.verdict_of(found, known), 0)
 
 
 async def _take(
@@ -236,8 +244,8 @@ async def _take(
     targets: dict[str, str],
     samples_max: int,
     keys_file: Path | None,
-) -> tuple[Census, census_key.Said | None]:
-    """The census, and what servers say of keys in the store."""
+) -> tuple[Census, census_key.KnownKeys | None]:
+    """Take the census, and read the encryption keys that servers report in the store."""
     async with AsyncExitStack() as undo:
         opener = None if keys_file is None else await opener_of(keys_file, undo)
         source = await open_source(address, Runtime.system())
@@ -255,7 +263,7 @@ async def _take(
                 on_progress=on_progress,
                 opener=opener,
             )
-        return census, await census_key.read_said(source, prefix=prefix)
+        return census, await census_key.read_known_keys(source, prefix=prefix)
 
 
 async def opener_of(
@@ -264,10 +272,10 @@ async def opener_of(
     *,
     on_sealed: Callable[[bytes, CannotOpen], None] | None = None,
 ) -> Opener:
-    """Opens what the keys of a file open. Raises OpenRefused; it and what it gives, Unavailable
-    when a plug-in does not answer.
+    """Return a function that decrypts values with the keys of a file. Raises OpenRefused; both this
+    and the function raise Unavailable when a KMS plug-in does not respond.
 
-    `on_sealed` is told each value that no key opens, and why.
+    `on_sealed` is called with each value that no key decrypts, and the error.
     """
     keys = ReloadedKeys(str(keys_file), Runtime.system())
     undo.push_async_callback(keys.close)
@@ -286,7 +294,7 @@ async def opener_of(
 
 @contextmanager
 def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """A line on the terminal, if there is one, that is gone when all is read."""
+    """Show a progress bar on a terminal; it is removed when all objects are read."""
     console = Console(stderr=True)
     columns = (
         TextColumn("reading"),
@@ -308,16 +316,16 @@ def _print_all(
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     if not census.resources:
-        console.print(f"nothing is stored under {prefix} in {address}", soft_wrap=True)
+        console.print(f"no objects under {prefix} in {address}", soft_wrap=True)
     else:
         console.print(_table(census))
     for line in _summary(census, address):
         console.print(line, soft_wrap=True)
     if unopened := census.unopened:
         why = (
-            "give the servers' file by --encryption-provider-config to know their versions"
+            "pass the servers' file with --encryption-provider-config to see their versions"
             if keys_file is None
-            else f"no key of {keys_file} opens them"
+            else f"no key of {keys_file} decrypts them"
         )
         console.print(f"not decrypted: {unopened:,} objects; {why}", soft_wrap=True)
     for resource, row in census.unreadable:
@@ -330,9 +338,9 @@ def _print_all(
     ]
     if listed is not None:
         for resource, row in behind:
-            _print_keys(console, f"left behind, {resource} in {row.stored.api_version}:", row)
+            _print_keys(console, f"old version, {resource} in {row.stored.api_version}:", row)
     elif behind:
-        console.print("their keys: --list-left-behind")
+        console.print("list their keys with --list-left-behind")
 
 
 def _table(census: Census) -> Table:
@@ -368,7 +376,7 @@ def _encryption(stored: Stored) -> str:
 def _remark(row: Row) -> Text:
     match row.verdict:
         case CensusVerdict.LEFT_BEHIND:
-            return Text("left behind", style="red")
+            return Text("old version", style="red")
         case CensusVerdict.UNDECIDED:
             return Text("undecided", style="yellow")
         case CensusVerdict.RIGHT:
@@ -383,18 +391,20 @@ def _summary(census: Census, address: str) -> Iterator[str]:
         f"{census.objects:,} objects of {many} resource{'s' * (many != 1)}"
         f" at revision {census.revision} of {address}"
     )
+    judged = census.objects - census.of(CensusVerdict.NO_TARGET)
     match census.verdict:
         case CensusVerdict.LEFT_BEHIND:
-            yield f"left behind: {census.of(CensusVerdict.LEFT_BEHIND):,} objects"
-        case CensusVerdict.UNDECIDED | CensusVerdict.RIGHT:
-            judged = census.objects - census.of(CensusVerdict.NO_TARGET)
-            yield f"nothing was found left behind among {judged:,} objects that have a target"
+            yield f"in an old version: {census.of(CensusVerdict.LEFT_BEHIND):,} objects"
+        case CensusVerdict.UNDECIDED:
+            yield f"{judged:,} objects checked, none found in an old version"
+        case CensusVerdict.RIGHT:
+            yield f"{judged:,} objects checked, all in the target version"
         case CensusVerdict.NO_TARGET if census.objects:
-            yield "nobody says in which version these should be stored: give --target"
+            yield "no target version is known for these objects: set one with --target"
         case CensusVerdict.NO_TARGET:
             pass
     if undecided := census.of(CensusVerdict.UNDECIDED):
-        yield f"undecided: {undecided:,} objects, whose version or target cannot be known"
+        yield f"undecided: {undecided:,} objects, whose stored version or target is unknown"
 
 
 def _print_keys(console: Console, title: str, row: Row) -> None:
@@ -459,7 +469,7 @@ def _row_fields(row: Row) -> dict[str, Any]:
 
 
 def _shown(text: str) -> str:
-    """A text that came from bytes: what is no text is shown as the bytes that it was."""
+    """Escape text for output; bytes that are not UTF-8 are shown as backslash escapes."""
     return shown(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
@@ -472,5 +482,5 @@ def _target(text: str) -> tuple[str, str]:
 
 def _key(text: str) -> str:
     if not text or text != text.strip() or text.startswith(":") or text.endswith(":"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a key, such as aesgcm:key1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a key name such as aesgcm:key1")
     return text

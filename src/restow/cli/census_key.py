@@ -1,8 +1,8 @@
-"""`restow census --key NAME`: whether anything is left under one encryption key.
+"""`restow census --key NAME`: check whether any value is still encrypted with one key.
 
-The counting is in `restow.census.keys`; here are the words, the table and the JSON. That
-nothing is left under a name proves something only if that is the name of a key: the store says
-which keys servers have, if they are servers of restow.
+The counting is in `restow.census.keys`; this module has the table and the JSON. "No value uses
+this key" means something only if the key name exists: restow servers report their keys in the
+store, so a misspelt name can be detected there.
 """
 
 from __future__ import annotations
@@ -25,78 +25,78 @@ from restow.cli.untrusted_text import shown
 from restow.migration.encryption_keys import is_known, persisted_keys, reported_keys
 
 NOT_COUNTED: Final = (
-    "counted is the newest value of each object; older revisions until they are compacted, and"
-    " backups, may still need the key"
+    "only the newest value of each object is counted; older revisions, until they are"
+    " compacted, and backups may still need the key"
 )
 PLAIN_ONES: Final = "resources that are never encrypted, or that no server encrypts"
-NOBODY_SAYS: Final = (
-    "nobody says in this store which keys there are, so a misspelt name gives the same answer"
+KEYS_UNKNOWN: Final = (
+    "no server reports its keys in this store, so a misspelt name has the same result"
 )
 
 
 @dataclass(slots=True)
-class Said:
-    """What the store says of keys: in the reports of servers, and in what may be stored."""
+class KnownKeys:
+    """The encryption keys that the store names, in StorageVersions and StorageStates."""
 
     keys: set[str] = field(default_factory=set)
-    """The ids of those that servers write with, can read, or have listed as persisted."""
+    """IDs of keys that servers write with, can read, or have listed as persisted."""
     encrypted: set[str] = field(default_factory=set)
-    """The resources of which anybody has anything to do with a key."""
+    """Resources for which at least one key is named."""
     reported: set[str] = field(default_factory=set)
-    """All resources that are spoken of."""
+    """All resources with a StorageVersion or a StorageState."""
 
     def is_never_encrypted(self, resource: str) -> bool:
-        """Whether a resource may stay plain while others are encrypted: nobody could encrypt it,
-        or nobody does. Where nothing at all is encrypted, that is no reason."""
+        """Whether a resource stays plaintext while others are encrypted: it cannot be encrypted, or
+        no server encrypts it. False where nothing at all is encrypted."""
         if resource in pinned_names():
             return True
         return bool(self.encrypted) and resource in self.reported - self.encrypted
 
 
-async def read_said(source: KeyValueSource, *, prefix: str) -> Said | None:
-    """What is said; None if nobody says anything of keys: it is no store of restow's servers."""
+async def read_known_keys(source: KeyValueSource, *, prefix: str) -> KnownKeys | None:
+    """Read the keys that servers report; None without StorageStates: not a store of restow."""
     states, versions = f"{prefix}{STORAGE_STATES}/", f"{prefix}{STORAGE_VERSIONS}/"
-    said, has_states = Said(), False
+    known, has_states = KnownKeys(), False
     async for page in source.pages([states, versions]):
         for key, value in page:
             is_state, name = key.startswith(states), key.rpartition("/")[2]
             has_states |= is_state
-            # What cannot be read says nothing; the census itself tells of it.
+            # Skip objects that cannot be decoded; the census itself reports them.
             with suppress(msgspec.MsgspecError):
                 resource, keys = (
-                    _said_by_state(name, value) if is_state else _said_by_version(name, value)
+                    _state_keys(name, value) if is_state else _version_keys(name, value)
                 )
-                said.keys |= keys
-                said.reported.add(resource)
+                known.keys |= keys
+                known.reported.add(resource)
                 if keys - {IDENTITY}:
-                    said.encrypted.add(resource)
-    return said if has_states else None
+                    known.encrypted.add(resource)
+    return known if has_states else None
 
 
-def _said_by_state(name: str, value: bytes) -> tuple[str, set[str]]:
+def _state_keys(name: str, value: bytes) -> tuple[str, set[str]]:
     state = msgspec.json.decode(value, type=dict[str, Any])
     status = state.get("status")
     keys = set(persisted_keys(status)) if isinstance(status, dict) else set()
     return state_resource(value) or name, keys
 
 
-def _said_by_version(name: str, value: bytes) -> tuple[str, set[str]]:
-    said = reported_keys(msgspec.json.decode(value, type=StorageVersion))
-    keys = {*said.writes.values(), *said.prefers.values()}.union(*said.reads.values())
+def _version_keys(name: str, value: bytes) -> tuple[str, set[str]]:
+    reported = reported_keys(msgspec.json.decode(value, type=StorageVersion))
+    keys = {*reported.writes.values(), *reported.prefers.values()}.union(*reported.reads.values())
     return str(resource_of_name(name)), keys
 
 
-def is_unheard_of(found: KeyCount, said: Said | None) -> bool:
-    """Whether neither a value nor a server knows a key of that name."""
+def is_unknown_key(found: KeyCount, known: KnownKeys | None) -> bool:
+    """Whether neither a value nor a server names this key."""
     is_counted = bool(found.left or found.undecided)
-    return not is_counted and said is not None and not is_known(found.key, said.keys)
+    return not is_counted and known is not None and not is_known(found.key, known.keys)
 
 
-def verdict_of(found: KeyCount, said: Said | None) -> str:
-    """`left`, `undecided` or `none`."""
+def verdict_of(found: KeyCount, known: KnownKeys | None) -> str:
+    """Return `left`, `undecided` or `none`, as in the JSON."""
     if found.left:
         return "left"
-    return "undecided" if found.undecided or is_unheard_of(found, said) else "none"
+    return "undecided" if found.undecided or is_unknown_key(found, known) else "none"
 
 
 def print_key(
@@ -104,12 +104,12 @@ def print_key(
     census: Census,
     found: KeyCount,
     *,
-    said: Said | None,
+    known: KnownKeys | None,
     address: str,
     is_listed: bool,
 ) -> None:
-    """What is left, and a last line that says so."""
-    rows = [*((*each, "left") for each in found.left)]
+    """Print the table of values that use the key, then a summary."""
+    rows = [*((*each, "in use") for each in found.left)]
     rows += [(*each, "undecided") for each in found.undecided]
     if rows:
         console.print(_table(rows))
@@ -124,29 +124,28 @@ def print_key(
         f"{census.objects:,} objects of {many} resource{'s' * (many != 1)}"
         f" at revision {census.revision} of {address}"
     )
-    match verdict_of(found, said):
+    match verdict_of(found, known):
         case "left":
-            line = f"left under {found.key}: {found.objects:,} of {place}"
-        case "undecided" if is_unheard_of(found, said):
+            line = f"{found.key} is still in use: {found.objects:,} of {place}"
+        case "undecided" if is_unknown_key(found, known):
             line = (
-                f"undecided: no server, no StorageState and no value knows a key {found.key}: it is"
-                f" misspelt, or was taken out of all configurations before; {place}"
+                f"undecided: key {found.key} is unknown: no server, StorageState or value names it;"
+                f" it is misspelt, or was removed from all configurations before; {place}"
             )
         case "undecided":
             line = (
-                f"undecided: {found.objects_undecided:,} of {place} do not say under which key"
-                " they are"
+                f"undecided: the key of {found.objects_undecided:,} of {place} cannot be determined"
             )
         case _:
-            line = f"no value is left under {found.key}: {place}"
+            line = f"no value uses {found.key}: {place}"
     console.print(_shown(line), soft_wrap=True)
     if found.apart:
         names = ", ".join(_shown(each) for each in dict.fromkeys(each for each, _ in found.apart))
-        line = f"apart: {found.objects_apart:,} objects of {PLAIN_ONES}: {names}"
+        line = f"not counted: {found.objects_apart:,} objects of {PLAIN_ONES}: {names}"
         console.print(line, soft_wrap=True)
     console.print(f"note: {NOT_COUNTED}", soft_wrap=True)
-    if said is None and verdict_of(found, said) == "none" and found.key != IDENTITY:
-        console.print(f"note: {NOBODY_SAYS}", soft_wrap=True)
+    if known is None and verdict_of(found, known) == "none" and found.key != IDENTITY:
+        console.print(f"note: {KEYS_UNKNOWN}", soft_wrap=True)
 
 
 def _table(rows: list[tuple[str, Row, str]]) -> Table:
@@ -155,22 +154,22 @@ def _table(rows: list[tuple[str, Row, str]]) -> Table:
     table.add_column("OBJECTS", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for resource, row, word in rows:
-        style = "red" if word == "left" else "yellow"
+        style = "red" if word == "in use" else "yellow"
         table.add_row(Text(_shown(resource)), Text(f"{row.objects:,}"), Text(word, style=style))
     return table
 
 
 def fields_of(
-    census: Census, found: KeyCount, *, said: Said | None, address: str, prefix: str
+    census: Census, found: KeyCount, *, known: KnownKeys | None, address: str, prefix: str
 ) -> dict[str, Any]:
-    """The answer as docs/reference/census.md describes it."""
+    """Return the fields that docs/reference/census.md describes."""
     return {
         "store": address,
         "prefix": prefix,
         "revision": census.revision,
         "key": found.key,
-        "verdict": verdict_of(found, said),
-        "isKnown": None if said is None and not found.left else not is_unheard_of(found, said),
+        "verdict": verdict_of(found, known),
+        "isKnown": None if known is None and not found.left else not is_unknown_key(found, known),
         "objects": census.objects,
         "left": found.objects,
         "undecided": found.objects_undecided,

@@ -1,8 +1,8 @@
-"""`restow completion`: a script that lets a shell complete commands, options, choices and files.
+"""`restow completion`: print a shell script that completes commands, options, choices and files.
 
-shtab writes the script from the same parsers that read the line. Added here: what a value is
-completed with, short descriptions, and corrections for bash and zsh. The script is complete in
-itself: pressing the key starts no Python and contacts no cluster.
+shtab generates the script from the parsers of the commands. Added here: completion of values,
+short descriptions, and corrections for bash and zsh. The script is self-contained: completing a
+word starts no Python and contacts no cluster.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SHELLS: Final = ("bash", "fish", "zsh")
 BRIEF_CHARACTERS_MAX: Final = 72
 
 EPILOG = """\
-For this shell only:
+For the current shell only:
 
   source <(restow completion bash)        the same for zsh, after compinit
   restow completion fish | source
 
-For every shell that starts from now on; make it again after an upgrade of restow:
+For every new shell; generate it again after an upgrade of restow:
 
   restow completion bash > ~/.local/share/bash-completion/completions/restow
   restow completion zsh > ~/.zfunc/_restow                 with ~/.zfunc in $fpath before compinit
@@ -34,7 +34,7 @@ Exit codes: 0 done, 2 wrong usage.
 """
 
 # bash also splits the line at '=' and ':', which restow does not: `--store sqlite:store.db` is two
-# words for restow and four for bash. This function splits the line as restow does, and gives an
+# words for restow and four for bash. This function splits the line as restow does, and passes an
 # option and its value to shtab's function as two words.
 _BASH: Final = """
 _restow() {
@@ -68,18 +68,18 @@ _restow_release_files() {
     _alternative 'releases:release:compadd -a _restow_releases' 'files:file:_files'
 }
 """
-# What fish offers for an unknown command. Its function for paths reads neither '~' nor '\\ '.
+# What fish offers for an unknown command. Its path function handles neither '~' nor '\\ '.
 _FISH_FILES: Final = """
 function __restow_files
     complete -C "'' "(commandline -ct)
 end
 """
-# shtab tests for `eval`; so the script can also be read by `source`, or be autoloaded as `_restow`.
+# shtab checks for `eval`; this also allows `source`, and autoloading as `_restow`.
 _ZSH_LOADED: Final = "$zsh_eval_context[-1] == eval", "$funcstack[1] != _restow"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="the shell that shall read it")
+    parser.add_argument("shell", choices=SHELLS, help="shell to generate the script for")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_script(parser: argparse.ArgumentParser, shell: str, releases: Sequence[str]) -> str:
-    """The whole script for a shell. Changes the parser, which can read no line afterwards."""
+    """Generate the script for a shell. The parser is modified, and unusable afterwards."""
     import shtab
 
     # Parsers can share an action, which is prepared once.
@@ -115,7 +115,7 @@ def make_script(parser: argparse.ArgumentParser, shell: str, releases: Sequence[
 
 
 def brief(text: str) -> str:
-    """The first clause of a help text, short enough to stand beside an option."""
+    """The first clause of a help text, short enough for a completion list."""
     first = re.split(r"; |\. ", text, maxsplit=1)[0].rstrip(".")
     if len(first) > BRIEF_CHARACTERS_MAX:
         first = f"{first[: BRIEF_CHARACTERS_MAX - 1].rpartition(' ')[0].rstrip(',:')}…"
@@ -133,12 +133,12 @@ def _every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.Argument
 def _prepare(
     action: Any, parser: argparse.ArgumentParser, *, shell: str, releases: Sequence[str]
 ) -> None:
-    """Shorten the help, and say what the value is completed with."""
+    """Shorten the help text, and set how the value is completed."""
     if action.help and action.help != argparse.SUPPRESS:
         about = parser._get_formatter()._expand_help(action)  # noqa: SLF001
         action.help = brief(about).replace("%", "%%")
     if action.option_strings and action.nargs in ("?", "*"):
-        action.nargs = 0  # a value that may be left out is not waited for
+        action.nargs = 0  # do not require a value that is optional
     if action.nargs == 0 or action.choices:
         return
     name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
@@ -157,7 +157,7 @@ def _prepare(
 
 
 def _exclusive_options(parser: argparse.ArgumentParser) -> dict[int, tuple[str, ...]]:
-    """For each action the options of which only one may be given."""
+    """For each action, the options that exclude each other."""
     return {
         id(action): tuple(name for other in group._group_actions for name in other.option_strings)  # noqa: SLF001
         for each in _every_parser(parser)
@@ -168,7 +168,7 @@ def _exclusive_options(parser: argparse.ArgumentParser) -> dict[int, tuple[str, 
 
 def _prepare_for_zsh(action: argparse.Action, *, excluded: Sequence[str]) -> None:
     """Write a long option as a specification of `_arguments`: `--name=` also takes its value
-    behind '=', and names in parentheses are not offered after it."""
+    after '=', and names in parentheses are not offered after it."""
     takes = action.nargs != 0
     names = [
         f"{name}=" if takes and name.startswith("--") else name for name in action.option_strings

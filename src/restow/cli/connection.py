@@ -1,6 +1,6 @@
-"""How commands find a cluster: a kubeconfig, or the account of the pod that they run in.
+"""How client commands find a cluster: by a kubeconfig, or by the service account of their pod.
 
-Shared by the commands that are clients. Not here: what they do with it.
+Not here: what the commands do with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from restow.client import ClientConfig, find_config, read_kubeconfig
 
 HELP = """\
-The cluster is found as kubectl finds it: --kubeconfig, or the files of $KUBECONFIG, or
+The cluster is selected as by kubectl: --kubeconfig, or the files of $KUBECONFIG, or
 ~/.kube/config. In a pod without any of these, its service account is used.
 """
 
@@ -20,15 +20,15 @@ The cluster is found as kubectl finds it: --kubeconfig, or the files of $KUBECON
 def add_connection(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("cluster", HELP).add_argument
     add("--kubeconfig", type=Path, metavar="FILE")
-    add("--context", metavar="NAME", help="default: the current one of the kubeconfig")
+    add("--context", metavar="NAME", help="context of the kubeconfig; default: current-context")
 
 
 def find_cluster(arguments: argparse.Namespace) -> ClientConfig:
-    """What was asked for, or what there is. Raises ConfigInvalid, which names file and field."""
+    """Return the client configuration. Raises ConfigInvalid, which names file and field."""
     if arguments.kubeconfig is not None:
         return read_kubeconfig([arguments.kubeconfig], context=arguments.context)
     try:
         home = Path.home()
-    except RuntimeError:  # an account without a home, as in a container
+    except RuntimeError:  # a user without a home directory, as in a container
         home = Path("/")
     return find_config(os.environ, home=home, context=arguments.context)

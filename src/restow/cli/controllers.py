@@ -1,7 +1,7 @@
-"""`restow controllers`: trigger and migrator against any Kubernetes cluster, until told to stop.
+"""`restow controllers`: run trigger and migrator against any Kubernetes cluster, until a signal.
 
-Also puts the kinds that they need onto a cluster that does not have them (`--install`). The work is
-in `restow.migration`; here are the words of the command, signals, and what is printed.
+With `--install` it applies the CRDs that they need. The work is in `restow.migration`; this module
+has the arguments, signals and output.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.values import POLL_SECONDS, Settings
 from restow.storage.errors import OpenRefused
 
-_say = partial(fail, "controllers")
+_fail = partial(fail, "controllers")
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 PARALLEL_MAX = 256
@@ -65,23 +65,23 @@ IN_FLIGHT_MAX = 1_000
 LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 3, 3_600
 
 EPILOG = """\
-The trigger watches in which version servers write each resource and asks for a migration when
-objects may be stored in another one. The migrator works off such requests, its own and those of
-others, and proves that nothing was left behind. Both only use the API.
+The trigger watches the version in which servers write each resource, and creates a migration when
+objects may be stored in another one. The migrator runs such migrations, including those of other
+clients, and verifies that no object is in an old version. Both only use the API.
 
-  restow controllers --install            once, with the rights to create custom resources
-  restow controllers                      then, as often as you like: of several one works
+  restow controllers --install            once, with permission to create CRDs
+  restow controllers                      several can run: leader election makes one active
   restow controllers --install --dry-run  prints what --install would apply
 
-On a restow server both kinds are built in, and there is nothing to install. deploy/ has manifests
-for a cluster, with the rights that are needed and no others, and a systemd unit.
+On a restow server both CRDs are built in, and nothing needs to be installed. deploy/ has manifests
+for a cluster, with the minimal RBAC rules, and a systemd unit.
 
-A line that begins with `ready` is printed when the controllers run. /healthz, /readyz and /metrics
-are served over plain HTTP on --bind and --port. SIGTERM and Ctrl-C end everything within two
-seconds; what was under way goes on where it was, here or elsewhere.
+When the controllers run, a line that begins with `ready` is printed. /healthz, /readyz and /metrics
+are served over plain HTTP on --bind and --port. SIGTERM and Ctrl-C stop the process within two
+seconds; running migrations resume from their checkpoint, here or in another process.
 
-Exit codes: 0 stopped in good order; 1 the cluster cannot be reached, or lacks something; 2 wrong
-usage, or a kubeconfig that cannot be used.
+Exit codes: 0 stopped by a signal; 1 the cluster cannot be reached, or lacks something; 2 wrong
+usage, or an invalid kubeconfig.
 """
 
 logger = logging.getLogger(__name__)
@@ -96,19 +96,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--namespace",
         default=NAMESPACE_DEFAULT,
         metavar="NAME",
-        help=f"where the leases of leader election are; default: {NAMESPACE_DEFAULT}",
+        help=f"namespace of the leases for leader election; default: {NAMESPACE_DEFAULT}",
     )
     add(
         "--no-leader-elect",
         action="store_true",
-        help="use no lease; be sure that only one such process runs",
+        help="run without a lease; make sure that only one such process runs",
     )
     add(
         "--lease-seconds",
         type=whole_number(LEASE_SECONDS_MIN, LEASE_SECONDS_MAX),
         default=LeaderTiming().lease_seconds,
         metavar="N",
-        help="so long others wait for a leader that does not answer; default:"
+        help="lease duration: how long standbys wait before they take over; default:"
         f" {LeaderTiming().lease_seconds}",
     )
     add(
@@ -117,9 +117,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address for probes and metrics; default: 127.0.0.1",
     )
-    add("--port", type=port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
+    add("--port", type=port, default=PORT_DEFAULT, help=f"0: any free port; default {PORT_DEFAULT}")
     add("--log-format", choices=["text", "json"], default="text")
-    add("-v", dest="verbosity", type=int, default=0, metavar="LEVEL", help="0 to 4; default: 0")
+    add(
+        "-v",
+        dest="verbosity",
+        type=int,
+        default=0,
+        metavar="LEVEL",
+        help="log level 0-4; default: 0",
+    )
     _add_trigger(parser)
     add_pace(parser)
 
@@ -129,14 +136,14 @@ def _add_installing(parser: argparse.ArgumentParser) -> None:
     add(
         "--install",
         action="store_true",
-        help="apply the custom resource definitions of migration.k8s.io, wait until they are"
-        " served, and end; upgrades those of kube-storage-version-migrator in place, deletes"
-        " nothing, may be repeated",
+        help="apply the CRDs of migration.k8s.io, wait until they are established, and exit;"
+        " upgrades those of kube-storage-version-migrator in place, deletes nothing, can be"
+        " repeated",
     )
     add(
         "--dry-run",
         action="store_true",
-        help="with --install: print the definitions and ask nobody",
+        help="with --install: print the CRDs and contact no cluster",
     )
 
 
@@ -146,32 +153,32 @@ def _add_trigger(parser: argparse.ArgumentParser) -> None:
         "--source",
         choices=[each.value for each in TriggerSource],
         default=TriggerSource.AUTO.value,
-        help="by what it knows how servers write. storageversion: by what each server reports;"
-        " discovery-ha: by the discovery of each server; discovery: by that of one server; auto:"
-        " for each resource the best that there is; default: auto",
+        help="how to find the version that servers write. storageversion: from what each server"
+        " reports; discovery-ha: from the discovery document of each server; discovery: from that"
+        " of one server; auto: the most accurate source for each resource; default: auto",
     )
     add(
         "--poll-seconds",
         type=_seconds,
         default=POLL_SECONDS,
         metavar="SECONDS",
-        help="the polling period, where nothing can be watched, and for which a heartbeat is"
-        f" believed; default: {POLL_SECONDS:g}",
+        help="polling period where nothing can be watched, and how long a heartbeat stays valid;"
+        f" default: {POLL_SECONDS:g}",
     )
     add(
         "--census-store",
         default="",
         metavar="ADDRESS",
-        help="only for servers that vote with --guarantee loose: the store itself, of which"
-        " censuses are taken; without one nothing is proven there, and no hash is taken back",
+        help="only for servers that vote with --guarantee loose: the store, of which a census is"
+        " taken; without it no migration is verified there, and no persisted hash is removed",
     )
     add_etcd_files(parser)
     add(
         "--local-server",
         action="store_true",
-        help="with discovery-ha: one such process stands beside each server, connects to it alone,"
-        " and reports what it shows, under the identity with which it contends for the lease;"
-        " default: the leader asks every server",
+        help="with discovery-ha: run one such process beside each server; it connects to that"
+        " server only, and reports its discovery document under the identity with which it contends"
+        " for the lease; default: the leader queries every server",
     )
 
 
@@ -183,35 +190,35 @@ def add_pace(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1, PARALLEL_MAX),
         default=migrator.resources_at_once,
         metavar="N",
-        help=f"resources migrated side by side; default: {migrator.resources_at_once}",
+        help=f"resources migrated in parallel; default: {migrator.resources_at_once}",
     )
     add(
         "--in-flight-max",
         type=whole_number(1, IN_FLIGHT_MAX),
         default=patch.in_flight_max,
         metavar="N",
-        help="requests for single objects of one resource at once; fewer when the server slows;"
+        help="in-flight requests per resource; fewer when the server becomes slow;"
         f" default: {patch.in_flight_max}",
     )
     add(
         "--rate",
         type=_seconds,
         metavar="N",
-        help="objects a second and resource, at most; default: as many as the server takes",
+        help="limit of objects per second and resource; default: limited only by the server",
     )
     add(
         "--page-objects",
         type=whole_number(1, migrator.engine.page_limit_max),
         metavar="N",
-        help="objects of a page, behind each of which the position is saved; default: as many as"
-        " take about a second",
+        help="objects per page; progress is checkpointed after each page; default: as many as take"
+        " about one second",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     set_up_logging(arguments.log_format, arguments.verbosity)
     if arguments.dry_run and not arguments.install:
-        return _say("--dry-run: only with --install", EXIT_USAGE)
+        return _fail("--dry-run requires --install", EXIT_USAGE)
     if arguments.dry_run:
         print(dump_documents(DEFINITIONS.values()), end="")
         return 0
@@ -231,19 +238,19 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     except (ConfigInvalid, OpenRefused, ValueError) as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except OSError as error:
         hint = ""
         if error.errno == errno.EADDRINUSE:
-            hint = " (another process listens there; choose a free port with --port 0)"
-        return _say(f"{error}{hint}", EXIT_REFUSED)
+            hint = " (another process listens there; use --port 0 for any free port)"
+        return _fail(f"{error}{hint}", EXIT_REFUSED)
     except Forbidden as error:
-        hint = "ask for the rights in deploy/kubernetes/rbac.yaml"
+        hint = "grant the permissions in deploy/kubernetes/rbac.yaml"
         if arguments.install:
-            hint = "--install needs get, create and update: run it as an administrator"
-        return _say(f"{error}; {hint}", EXIT_REFUSED)
+            hint = "--install needs get, create and update on CRDs: run it as an administrator"
+        return _fail(f"{error}; {hint}", EXIT_REFUSED)
     except (ClientError, StatusError, InstallFailed, NotPossible) as error:
-        return _say(Hints.of(arguments).complete(str(error)), EXIT_REFUSED)
+        return _fail(Hints.of(arguments).complete(str(error)), EXIT_REFUSED)
 
 
 async def _install(config: ClientConfig) -> int:
@@ -252,8 +259,8 @@ async def _install(config: ClientConfig) -> int:
             what = {
                 InstallOutcome.BUILT_IN: "built in, nothing to install",
                 InstallOutcome.CREATED: "created",
-                InstallOutcome.UPDATED: "updated in place, its objects stay",
-                InstallOutcome.UNCHANGED: "up to date already",
+                InstallOutcome.UPDATED: "updated in place, its objects are kept",
+                InstallOutcome.UNCHANGED: "already up to date",
             }[each.outcome]
             print(f"{each.name}: {what}")
     return 0
@@ -291,7 +298,7 @@ async def _serve(
         is_started = True
         if census is not None:
             tasks.spawn("census", census.run())
-        print(  # the line that scripts wait for
+        print(  # scripts wait for this line
             f"ready: {', '.join(process.names)} on {config.server},"
             f" probes http://{_host(options.bind)}:{process.port}/healthz",
             flush=True,
@@ -310,7 +317,7 @@ async def _serve(
 
 
 async def _close(process: ControllersProcess, *clients: ApiClient) -> None:
-    """End everything in time, even if the server does not answer."""
+    """Stop within a limit of time, even if the server does not respond."""
     try:
         async with clients[0].runtime.clock.timeout(STOP_SECONDS_MAX):
             await process.stop()
@@ -318,7 +325,7 @@ async def _close(process: ControllersProcess, *clients: ApiClient) -> None:
                 for client in clients:
                     group.create_task(client.close())
     except TimeoutError:
-        logger.warning("the connections to %s do not close", clients[0].server)
+        logger.warning("connections to %s did not close in time", clients[0].server)
 
 
 def _maker(
@@ -343,7 +350,7 @@ def _maker(
 
 
 def _connector(config: ClientConfig, runtime: Runtime) -> Callable[[str], ApiClient]:
-    """A way to each server of the cluster, with the same credentials."""
+    """Return a function that connects to one server of the cluster, with the same credentials."""
     scheme = "https" if config.is_https else "http"
 
     def connect(address: str) -> ApiClient:
@@ -355,10 +362,10 @@ def _connector(config: ClientConfig, runtime: Runtime) -> Callable[[str], ApiCli
 
 
 def _part_options(arguments: argparse.Namespace, identity: str) -> PartOptions:
-    """What was asked for. Raises ValueError for what cannot work together."""
+    """Build the options. Raises ValueError for options that exclude each other."""
     rules = Settings(poll_seconds=arguments.poll_seconds, hold_seconds=arguments.poll_seconds)
     if arguments.local_server and arguments.source != TriggerSource.DISCOVERY_HA:
-        raise ValueError("--local-server: only with --source discovery-ha")
+        raise ValueError("--local-server requires --source discovery-ha")
     return PartOptions(
         names=(arguments.only,) if arguments.only else PART_NAMES,
         trigger=TriggerOptions(
@@ -375,7 +382,7 @@ def _part_options(arguments: argparse.Namespace, identity: str) -> PartOptions:
 
 
 def engine_options(arguments: argparse.Namespace) -> EngineOptions:
-    """What was asked for by the arguments of `add_pace`."""
+    """Build the options from the arguments of `add_pace`."""
     count = arguments.page_objects
     patch = PatchOptions(in_flight_max=arguments.in_flight_max, objects_per_second=arguments.rate)
     if count is None:
@@ -414,5 +421,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return number

@@ -1,9 +1,9 @@
-"""Censuses for the trigger of a cluster whose servers keep their agreement loosely.
+"""Periodic censuses for the trigger of a cluster whose servers vote with `--guarantee loose`.
 
-There nothing is narrowed but by what the raw store shows. The controllers themselves see only the
-API, so it is read here, again and again, and the trigger is told of the last one.
+There only the raw store can show which persisted hashes can be removed. The controllers use only
+the API, so this module reads the store periodically and the trigger gets the last result.
 
-Not here: counting (`restow.census`), and when a census counts (the rules).
+Not here: counting (`restow.census`), and when a census is used (the trigger's rules).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class CensusTaker:
-    """Takes censuses of a store. `run` it, and call it for what the last one has found."""
+    """Takes censuses of a store: `run` it, and call it for the last result of a resource."""
 
     def __init__(
         self,
@@ -41,25 +41,25 @@ class CensusTaker:
         self._found: dict[str, frozenset[str]] = {}
 
     def __call__(self, resource: GroupResource) -> CensusReading | None:
-        """What was found of a resource; None before the first census."""
+        """What the last census found of a resource; None before the first census."""
         if self._begun_seconds is None:
             return None
-        # What has no objects has nothing left behind.
+        # A resource without objects has no stale ones.
         found = self._found.get(str(resource), frozenset())
         return CensusReading(found=found, begun_seconds=self._begun_seconds)
 
     async def run(self) -> None:
-        """Again and again, until cancelled."""
+        """Take censuses periodically, until cancelled."""
         clock = self._runtime.clock
         while True:
             try:
                 await self.take()
             except (StorageError, OSError) as error:
-                logger.warning("no census of %s could be taken: %s", self._address, error)
+                logger.warning("census of %s failed: %s", self._address, error)
             await clock.sleep(self._interval_seconds)
 
     async def take(self) -> None:
-        """One census. Raises a StorageError when the store cannot be read."""
+        """Take one census. Raises a StorageError when the store cannot be read."""
         begun_seconds = self._runtime.clock.monotonic()
         source = await open_source(self._address, self._runtime)
         try:
@@ -73,7 +73,7 @@ class CensusTaker:
 
 
 def hash_of(row: Row) -> str:
-    """The hash of what a row's objects are stored as; what cannot be read may be anything."""
+    """Return the storage version hash of a row's objects; UNKNOWN if they cannot be read."""
     stored = row.stored
     if not stored.api_version or not stored.kind:
         return UNKNOWN

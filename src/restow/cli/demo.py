@@ -1,8 +1,7 @@
-"""`restow demo`: a rolling upgrade with a rollback in the middle, told and checked on real servers.
+"""`restow demo`: run a rolling upgrade with a rollback, on real servers, and check each step.
 
-Here are the words of the command and the order in which things begin and end: servers, then
-controllers, then the story; at the end the other way round, whatever has ended it. The story is in
-`demo_story`.
+This module has the arguments and the order of start and stop: servers, then controllers, then the
+steps; they stop in reverse order, whatever ends the demo. The steps are in `demo_story`.
 """
 
 from __future__ import annotations
@@ -50,21 +49,21 @@ EXPECTED: Final = (
     StorageError,
     OSError,
 )
-"""What may go wrong on some machine, and is told without a traceback."""
+"""Errors that can happen on any machine; they are printed without a traceback."""
 
 EPILOG = f"""\
   restow demo
   restow demo --fast --plain | less
   restow demo --data-dir demo        then: restow up --data-dir demo
 
-Three servers of release {OLD} on this machine, some hundred widgets, and a rolling upgrade to
-{NEW}, which stores them in another version; one server is rolled back while they are being
-migrated, and goes forward again. It takes about a minute. Nothing is played: servers, controllers
-and the store are real, and each step is checked before the next one begins.
+Starts three servers of release {OLD} on this machine, creates a few hundred widgets, and upgrades
+to {NEW}, which stores them in another version. One server is rolled back during the migration,
+and upgraded again. It takes about a minute. Nothing is simulated: servers, controllers and store
+are real, and each step is checked before the next one begins.
 
-The address of the dashboard is shown at the start: open it to watch.
+The address of the dashboard is printed at the start: open it to watch.
 
-Exit codes: 0 everything came out as told, 1 it did not, 2 wrong usage, 130 interrupted.
+Exit codes: 0 all checks passed, 1 a check or a process failed, 2 wrong usage, 130 interrupted.
 """
 
 
@@ -74,18 +73,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data-dir",
         type=directory,
         metavar="DIR",
-        help="a new directory for the cluster, which stays there; default: a temporary one, which"
-        " is removed at the end",
+        help="new directory for the cluster, kept at the end; default: a temporary directory,"
+        " which is removed",
     )
-    add("--keep", action="store_true", help="do not remove the temporary directory")
-    add("--fast", action="store_true", help="do not wait for the reader after each step")
-    add("--plain", action="store_true", help="lines without colours, as without a terminal")
+    add("--keep", action="store_true", help="keep the temporary directory")
+    add("--fast", action="store_true", help="do not pause after each step")
+    add("--plain", action="store_true", help="plain lines without colors, as without a terminal")
     add(
         "--seed",
         type=int,
         metavar="N",
-        help="draw the widgets and the server that is rolled back by this number; default: the"
-        " same ones each time, and the last server",
+        help="seed that selects the widgets and the server that is rolled back; default: the same"
+        " widgets each time, and the last server",
     )
 
 
@@ -93,24 +92,24 @@ def run(arguments: argparse.Namespace) -> int:
     narrator = Narrator(is_plain=arguments.plain)
     try:
         with _directory(arguments.data_dir, is_kept=arguments.keep) as place:
-            play = Play(Layout(place.path), narrator=narrator, arguments=arguments)
-            asyncio.run(play.run())
-            if isinstance(play.failure, EXPECTED):
-                # Its logs are all that tells what has happened.
+            demo = DemoRun(Layout(place.path), narrator=narrator, arguments=arguments)
+            asyncio.run(demo.run())
+            if isinstance(demo.failure, EXPECTED):
+                # The logs are needed to find the cause.
                 place.is_kept = True
-                print(f"restow demo: {play.failure}", file=sys.stderr)
+                print(f"restow demo: {demo.failure}", file=sys.stderr)
                 print(f"logs: {Layout(place.path).logs}", file=sys.stderr)
                 return EXIT_FAILED
-            if not play.is_told:
-                return fail("demo", "interrupted; everything was stopped", EXIT_INTERRUPTED)
+            if not demo.is_complete:
+                return fail("demo", "interrupted; all processes were stopped", EXIT_INTERRUPTED)
     except ClusterRefused as error:
         return fail("demo", error, EXIT_FAILED)
     _advise(narrator, place)
     return 0
 
 
-class _Place:
-    """Where the cluster is."""
+class _Directory:
+    """The directory of the cluster, and whether it is kept."""
 
     def __init__(self, path: Path, *, is_kept: bool) -> None:
         self.path = path
@@ -118,8 +117,8 @@ class _Place:
 
 
 @contextmanager
-def _directory(wanted: Path | None, *, is_kept: bool) -> Iterator[_Place]:
-    """A new directory. One that was asked for stays. Raises ClusterRefused."""
+def _directory(wanted: Path | None, *, is_kept: bool) -> Iterator[_Directory]:
+    """Create the directory of the cluster. A given one is kept. Raises ClusterRefused."""
     if wanted is not None:
         path = wanted.absolute()
         try:
@@ -129,12 +128,12 @@ def _directory(wanted: Path | None, *, is_kept: bool) -> Iterator[_Place]:
             raise ClusterRefused(f"{path} cannot be used: {error.strerror}") from error
         if is_used:
             raise ClusterRefused(
-                f"{path} is not empty: the story begins with a new cluster, so choose a new"
-                " directory, or none"
+                f"{path} is not empty: the demo starts a new cluster; choose a new directory, or"
+                " omit --data-dir"
             )
-        yield _Place(path, is_kept=True)
+        yield _Directory(path, is_kept=True)
         return
-    place = _Place(Path(tempfile.mkdtemp(prefix="restow-demo-")), is_kept=is_kept)
+    place = _Directory(Path(tempfile.mkdtemp(prefix="restow-demo-")), is_kept=is_kept)
     try:
         yield place
     finally:
@@ -142,13 +141,13 @@ def _directory(wanted: Path | None, *, is_kept: bool) -> Iterator[_Place]:
             shutil.rmtree(place.path)
 
 
-class Play:
-    """One telling, from the first process to the last. Ends by itself or by a signal."""
+class DemoRun:
+    """One run of the demo, from the first process to the last. Ends by itself or by a signal."""
 
     def __init__(
         self, layout: Layout, *, narrator: Narrator, arguments: argparse.Namespace
     ) -> None:
-        self.is_told = False
+        self.is_complete = False
         self.failure: Exception | None = None
         self._layout = layout
         self._say = narrator
@@ -157,17 +156,17 @@ class Play:
         self._randomness = SeededRandomness(SEED_DEFAULT if seed is None else seed)
         self._plot = Plot() if seed is None else Plot.drawn(self._randomness.child("plot"))
         self._runtime = Runtime.system()
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
         self._cluster_ended = asyncio.Event()
-        self._view = _View(narrator, self._over)
+        self._view = _View(narrator, self._ended)
         self._controllers: Controllers | None = None
 
     async def run(self) -> None:
-        """Returns when nothing runs any more."""
+        """Run the demo; returns when all processes have ended."""
         async with self._runtime.tasks("demo") as tasks:
             tasks.spawn("cluster", self._run_cluster())
-            story = tasks.spawn("story", self._tell(tasks))
-            await self._over.wait()
+            story = tasks.spawn("story", self._run_story(tasks))
+            await self._ended.wait()
             await story.stop()
             if self._controllers is not None:
                 await self._controllers.stop()
@@ -182,23 +181,23 @@ class Play:
                 self._layout,
                 view=self._view,
                 runtime=self._runtime,
-                has_controllers=False,  # they are started here, for the sake of their pace
+                has_controllers=False,  # started here, to be able to change their rate
             )
         except EXPECTED as error:
             self.failure = self.failure or error
         finally:
             self._cluster_ended.set()
-            self._over.set()
+            self._ended.set()
 
     async def _stop_cluster(self) -> None:
-        """As Ctrl-C would; who asks twice wants to hurry, so only once."""
+        """Stop the cluster as Ctrl-C does, but only once: a second stop kills the processes."""
         try:
             await ControlClient(self._layout.data_dir).ask(ControlRequest(verb="stop"))
         except ClusterError:
-            if not self._view.is_stopping:  # else somebody has asked for it in this moment
+            if not self._view.is_stopping:  # otherwise it is being stopped already
                 raise
 
-    async def _tell(self, tasks: Tasks) -> None:
+    async def _run_story(self, tasks: Tasks) -> None:
         try:
             self._introduce()
             await self._view.ready_event.wait()
@@ -212,35 +211,35 @@ class Play:
             )
             try:
                 await self._controllers.start(tasks)
-                await stage.witness.start(tasks)
-                stage.witness.on_change(self._say.refresh)
+                await stage.observer.start(tasks)
+                stage.observer.on_change(self._say.refresh)
                 story = Story(stage, self._say, plot=self._plot, is_fast=self._is_fast)
-                await story.tell()
-                self.is_told = True
+                await story.run()
+                self.is_complete = True
             finally:
                 await stage.close()
         except EXPECTED as error:
             self.failure = error
         finally:
-            self._over.set()
+            self._ended.set()
 
     def _introduce(self) -> None:
-        self._say.title("restow demo: a rolling upgrade, and a rollback in the middle of it")
+        self._say.title("restow demo: a rolling upgrade with a rollback")
         self._say.say(
             f"Three servers share a store. {OLD} stores widgets as v1, {NEW} stores them as v2;"
-            " both read both. Everything you see is real, and is checked while it is told."
+            " both read both. All processes and data are real, and every step is checked."
         )
         self._say.link("D", str(self._layout.data_dir))
 
 
 class _View:
-    """What the cluster tells of itself, and when it ends."""
+    """Receives the state changes of the cluster."""
 
-    def __init__(self, narrator: Narrator, over: asyncio.Event) -> None:
+    def __init__(self, narrator: Narrator, ended: asyncio.Event) -> None:
         self.ready_event = asyncio.Event()
         self.is_stopping = False
         self._say = narrator
-        self._over = over
+        self._ended = ended
         self._supervisor: Supervisor | None = None
 
     @property
@@ -248,7 +247,7 @@ class _View:
         return self.ready_event.is_set()
 
     def overview(self) -> ProcessOverview:
-        assert self._supervisor is not None, "the story begins when the servers are ready"
+        assert self._supervisor is not None, "called before the servers were ready"
         return self._supervisor.overview()
 
     def notice(self, text: str) -> None:
@@ -257,30 +256,30 @@ class _View:
     def begin(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
-    def changed(self, keeper: ManagedProcess) -> None:
-        if keeper.state is ProcessState.FAILED:
-            self._say.say(keeper.story())
-        elif not self.is_ready and keeper.state is ProcessState.READY:
-            self._say.say(f"{keeper.name} is ready")
+    def changed(self, process: ManagedProcess) -> None:
+        if process.state is ProcessState.FAILED:
+            self._say.say(process.describe())
+        elif not self.is_ready and process.state is ProcessState.READY:
+            self._say.say(f"{process.name} is ready")
         self._say.refresh()
 
     def ready(self, overview: ProcessOverview, dashboard_url: str | None) -> None:
         if dashboard_url is not None:
-            self._say.link("watch it on the dashboard", dashboard_url)
+            self._say.link("dashboard", dashboard_url)
         self.ready_event.set()
 
     def stopping(self) -> None:
         self.is_stopping = True
-        self._over.set()
+        self._ended.set()
 
 
-def _advise(narrator: Narrator, place: _Place) -> None:
+def _advise(narrator: Narrator, place: _Directory) -> None:
     narrator.gap()
-    narrator.title("What to try next:")
+    narrator.title("Next steps:")
     if place.is_kept:
-        narrator.say("this cluster again, with all its widgets:")
+        narrator.say("start this cluster again, with all its widgets:")
         narrator.command(f"restow up --data-dir {place.path}")
-    narrator.say("a cluster of your own, and the same by hand:")
+    narrator.say("repeat the upgrade by hand, on a cluster of your own:")
     narrator.command(f"restow up --release {OLD}")
     narrator.command("restow status -w --kubeconfig .restow/kubeconfig")
     narrator.command(f"restow upgrade --to {NEW} --pause-after 1")

@@ -1,17 +1,16 @@
-"""How the demo talks: steps, commands, what is seen, what was checked, why it matters.
+"""Output of the demo: steps, commands, tables, results of checks, explanations.
 
-On a terminal the board changes while something is waited for, with colours. Otherwise, and with
-`--plain`, there are lines without colour, each of a form of its own, so that a program can check
-what was told:
+On a terminal a table is updated during a wait, with colors. Otherwise, and with `--plain`, the
+output is plain lines, each kind with its own prefix, so that a program can check it:
 
     [3/8] title      a step
-      $ command      what a person would type
-      ...            what is seen, as a table
+      $ command      the equivalent command
+      ...            the state, as a table
       agreed on: ... ; may be stored as: ... ; migration: ...
-      ok: ...        what was checked, and came out as it should
-      why: ...       why it matters
+      ok: ...        a check that passed
+      why: ...       an explanation
 
-Not here: what is told.
+Not here: the texts themselves.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from restow.cli.status_tables import PHASE_STYLES, progress_of
 from restow.cli.untrusted_text import shown
 
 WIDTH_OF_FILES: Final = 1_000
-"""Wide enough that no line is broken: programs read these."""
+"""Wide enough that no line is wrapped: programs read these lines."""
 INDENT: Final = 2
 NOTHING: Final = "nothing"
 VERSION_STYLES: Final = {"v1": "yellow", "v2": "green"}
@@ -41,7 +40,7 @@ Look = Callable[[], DemoState]
 
 
 class Narrator:
-    """Says everything that the demo says, except for errors."""
+    """Prints the output of the demo, except for errors."""
 
     def __init__(self, *, is_plain: bool, console: Console | None = None) -> None:
         is_plain = is_plain or not (console.is_terminal if console else sys.stdout.isatty())
@@ -65,14 +64,14 @@ class Narrator:
         self._print(Text(f"[{number}/{total}] {title}", style="bold cyan"), indent=0)
 
     def command(self, words: str) -> None:
-        """What a person would type to do it."""
+        """Print the equivalent command."""
         self._print(Text(f"$ {words}", style="bold"))
 
     def say(self, text: str) -> None:
         self._print(Text(text))
 
     def link(self, name: str, address: str) -> None:
-        """Never broken over lines, so that it can be clicked and copied."""
+        """Print an address without wrapping, so that it can be clicked and copied."""
         self._console.print(f"{' ' * INDENT}{name}: {address}", soft_wrap=True)
 
     def check(self, text: str) -> None:
@@ -86,13 +85,13 @@ class Narrator:
         self._console.print(_indented(summary_of(board)))
 
     def census(self, counts: Mapping[str, int]) -> None:
-        """How many objects are really stored in which version."""
+        """Print how many objects are stored in each version."""
         parts = [f"{count:,} as {version}" for version, count in sorted(counts.items())]
         self._print(Text(f"census: {', '.join(parts) or 'no objects'}"))
 
     @contextmanager
     def watching(self, look: Look) -> Iterator[None]:
-        """While the body runs, a terminal shows the board as it changes; at the end it stays."""
+        """Update the table on a terminal while the body runs; the last state stays."""
         if self._is_plain:
             yield
         else:
@@ -113,7 +112,7 @@ class Narrator:
         self.board(look())
 
     def refresh(self) -> None:
-        """Something has changed."""
+        """Redraw the table after a change."""
         if self._live is not None:
             self._live.refresh()
 
@@ -136,7 +135,7 @@ def _servers(board: DemoState) -> Padding:
 
 
 def summary_of(board: DemoState) -> Text:
-    """What the servers agree on, what may be stored, and what is being migrated, in one line."""
+    """One line: agreed version, versions in which objects may be stored, running migration."""
     agreed = Text(board.agreed or NOTHING, style=VERSION_STYLES.get(board.agreed, "bold red"))
     stored = ", ".join(board.persisted) or "?"
     return Text.assemble(

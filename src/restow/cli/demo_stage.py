@@ -1,10 +1,10 @@
-"""The stage of the demo: a cluster, and what can be done with it. Each act is a real one.
+"""The cluster of the demo, and the operations on it.
 
     servers       `restow up` in this process, which starts the servers as processes
     controllers   a process of `restow controllers`, beside them, so that its pace can be changed
-    Stage         roll a server, write widgets, count what is stored, wait until something is seen
-
-Not here: the story, and when anything is stopped.
+    controllers   a `restow controllers` process of its own, so that its rate can be changed
+Stage         upgrade a server, create widgets, count stored versions, wait for a state
+Not here: the steps, and when processes are stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.census import ResourceSelection, open_source, take_census
 from restow.census.resource_names import PREFIX_DEFAULT
-from restow.cli.demo_view import KIND, WIDGETS, DemoState, Witness
+from restow.cli.demo_view import KIND, WIDGETS, DemoState, Observer
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.child_process import Launch, restow_command
 from restow.localcluster.control_client import ControlClient
@@ -34,7 +34,7 @@ from restow.localcluster.step_check import PreflightFinding, check_step
 from restow.localcluster.supervisor import CONTROLLERS
 
 WAIT_SECONDS_MAX: Final = 180.0
-"""For whatever must come: a busy machine is no failure, a demo that hangs is one."""
+"""Limit of every wait: generous for a busy machine, but the demo must not hang."""
 WRITES_AT_ONCE: Final = 20
 NAMESPACE: Final = "default"
 COLOURS: Final = ("amber", "blue", "green", "red", "violet", "white")
@@ -42,12 +42,12 @@ SIZE_MAX: Final = 100
 
 
 class StoryFailed(Exception):
-    """Something did not come out as the story says. The text tells what, and what was seen."""
+    """A check of the demo failed. The text says which one, and the state found."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigratorPace:
-    """How fast the migrator goes."""
+    """The rate at which the migrator works."""
 
     options: tuple[str, ...] = ()
 
@@ -57,12 +57,12 @@ class MigratorPace:
 
 
 class Controllers:
-    """The process of trigger and migrator."""
+    """The process that runs trigger and migrator."""
 
     def __init__(self, layout: Layout, *, runtime: Runtime) -> None:
         self._layout = layout
         self._pace = MigratorPace()
-        self.keeper = ManagedProcess(
+        self.process = ManagedProcess(
             CONTROLLERS,
             self._launch,
             log=RotatingLog(layout.log(CONTROLLERS)),
@@ -71,18 +71,18 @@ class Controllers:
         )
 
     async def start(self, tasks: Tasks) -> None:
-        """Returns when they work. Raises ClusterFailed."""
-        tasks.spawn(CONTROLLERS, self.keeper.run())
-        await self.keeper.wait_ready()
+        """Start them; returns when they are ready. Raises ClusterFailed."""
+        tasks.spawn(CONTROLLERS, self.process.run())
+        await self.process.wait_ready()
 
     async def set_pace(self, pace: MigratorPace) -> None:
-        """Start them anew at another pace. Raises ClusterFailed."""
+        """Restart them with another rate. Raises ClusterFailed."""
         self._pace = pace
-        await self.keeper.cycle()
+        await self.process.cycle()
 
     async def stop(self) -> None:
-        await self.keeper.stop()
-        self.keeper.log.close()
+        await self.process.stop()
+        self.process.log.close()
 
     def _launch(self) -> Launch:
         words = (CONTROLLERS, f"--kubeconfig={self._layout.front_kubeconfig}", "--port=0")
@@ -90,7 +90,7 @@ class Controllers:
 
 
 class Stage:
-    """What the story plays on, once the servers are ready."""
+    """Operations of the steps on a cluster whose servers are ready."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Stage:
         self.layout = layout
         self.controllers = controllers
         self.client = self._connect(CONTEXT_NAME, runtime)
-        self.witness = Witness(self.client)
+        self.observer = Observer(self.client)
         self._overview = overview
         self._runtime = runtime
         self._randomness = randomness
@@ -121,38 +121,38 @@ class Stage:
         await self.client.close()
 
     def board(self) -> DemoState:
-        return self.witness.board(self._overview())
+        return self.observer.board(self._overview())
 
-    async def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Wait until something is seen. Raises StoryFailed if it never is."""
+    async def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds. Raises StoryFailed after WAIT_SECONDS_MAX."""
         try:
             async with self._runtime.clock.timeout(WAIT_SECONDS_MAX):
-                while not is_so():
-                    await self.witness.changed()
+                while not condition():
+                    await self.observer.changed()
         except TimeoutError:
             raise StoryFailed(
-                f"it did not come within {WAIT_SECONDS_MAX:g} s that {what} ({self.board()})"
+                f"not within {WAIT_SECONDS_MAX:g} s: {what} ({self.board()})"
             ) from None
 
     async def roll(self, server: int, release: str, *, is_rollback: bool = False) -> None:
-        """As `restow upgrade` does: judge the step, take it, wait for the server's report."""
+        """Check and take a step as `restow upgrade` does, and wait for the server's report."""
         origin = next(each.release for each in self._overview().servers if each.index == server)
         step = Step(server, origin, release)
         report = await self._roller.check(step)
         if not report.is_safe:
             raise StoryFailed(
-                f"server {server} may not go from {origin} to {release}:"
+                f"server {server} cannot be upgraded from {origin} to {release}:"
                 f" {_blockers_text(report.blockers)}"
             )
         await self._roller.take(step, is_rollback=is_rollback)
 
     async def preflight(self, release: str) -> Sequence[PreflightFinding]:
-        """What is in the way of a release."""
+        """Return the blockers of a release."""
         first = self._overview().servers[0]
         return (await self._roller.check(Step(0, first.release, release))).blockers
 
     async def write(self, count: int, *, server: int | None = None) -> None:
-        """Write new widgets through the front port, or through one server."""
+        """Create widgets through the front port, or through one server."""
         if server is None:
             await self._write(self.client, count)
             return
@@ -160,7 +160,7 @@ class Stage:
             await self._write(client, count)
 
     async def census(self) -> Counter[str]:
-        """How many widgets are really stored in which version, by the raw store."""
+        """Count the widgets in each stored version, from the raw store."""
         source = await open_source(f"sqlite:{self.layout.store}", self._runtime)
         try:
             census = await take_census(
@@ -179,11 +179,11 @@ class Stage:
         return counts
 
     async def pause(self, seconds: float) -> None:
-        """Time to read."""
+        """Give the reader time to read."""
         await self._runtime.clock.sleep(seconds)
 
     async def _write(self, client: ApiClient, count: int) -> None:
-        # Both versions are served; v1 is what clients of the older release know.
+        # Both versions are served; clients of the older release use v1.
         resource = GroupVersionResource(WIDGETS.group, "v1", WIDGETS.resource)
         for begin in range(0, count, WRITES_AT_ONCE):
             many = min(WRITES_AT_ONCE, count - begin)

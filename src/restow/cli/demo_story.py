@@ -1,13 +1,13 @@
-"""The story of `restow demo`: a rolling upgrade, with a rollback in the middle of the migration.
+"""The steps of `restow demo`: a rolling upgrade with a rollback during the migration.
 
-It is the case walk-through of KEP-2343's extension for several servers, row by row, with releases
-of ours: x+1 stores widgets as v1, x+2 stores them as v2, and both read both.
+It follows the walk-through of KEP-2343's extension for HA API servers, row by row, with releases of
+restow: x+1 stores widgets as v1, x+2 stores them as v2, and both read both.
 
-Each step says what is done, does it, waits until it is seen, shows it, checks that it came out as
-it should, and says why it matters. What did not happen is checked too: the witness has seen every
-request and every state in between. A check that fails ends the story.
+Each step prints what it does, does it, waits for the result, prints it, checks it, and explains why
+it matters. It also checks what must not have happened: the observer records every migration and
+every intermediate state. A failed check ends the demo.
 
-Not here: how things are done (`demo_stage`) and how they are said (`demo_narrator`).
+Not here: the operations (`demo_stage`) and the output (`demo_narrator`).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ OLD, NEW, NEXT = "x+1", "x+2", "x+3"
 SERVERS: Final = 3
 WIDGETS_FIRST: Final = 300
 WIDGETS_PER_SERVER: Final = 10
-"""Written through each server while they differ."""
+"""Created through each server while they write different versions."""
 READ_SECONDS: Final = 3.5
-"""After each step, for the one who watches."""
+"""Pause after each step, for the reader."""
 
 RATE: Final = 5
 PAGE: Final = 5
 SLOWLY: Final = MigratorPace((f"--rate={RATE}", f"--page-objects={PAGE}"))
-"""At least a minute for all widgets: long enough to start a server in the middle."""
+"""At least a minute for all widgets: long enough to restart a server during the migration."""
 FULL_SPEED: Final = MigratorPace()
 SCANNED_MIN: Final = 2 * PAGE
-"""So far the migration is when the rollback begins."""
+"""Objects scanned when the rollback begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What may differ from one telling to another."""
+    """What the seed selects."""
 
     flaky: int = SERVERS - 1
     """The server that is rolled back."""
@@ -54,7 +54,7 @@ class Plot:
 
 
 class Story:
-    """Told once. Raises StoryFailed, and what its acts raise."""
+    """Runs once. Raises StoryFailed, and what the operations raise."""
 
     def __init__(self, stage: Stage, narrator: Narrator, *, plot: Plot, is_fast: bool) -> None:
         self._stage = stage
@@ -62,20 +62,20 @@ class Story:
         self._plot = plot
         self._read_seconds = 0.0 if is_fast else READ_SECONDS
         self._first_uid = ""
-        """The migration that is aborted."""
+        """The migration that is aborted by the rollback."""
 
-    async def tell(self) -> None:
+    async def run(self) -> None:
         steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
-            (f"Three servers of release {OLD}", self._begin),
-            (f"{WIDGETS_FIRST} widgets are written", self._write),
-            (f"Server 0 goes to {NEW}: the servers disagree", self._upgrade_first),
-            (f"Server 1 goes to {NEW}: still no agreement", self._upgrade_second),
-            (f"Server 2 goes to {NEW}: agreement, and the migration starts", self._upgrade_third),
+            (f"Start three servers of release {OLD}", self._begin),
+            (f"Create {WIDGETS_FIRST} widgets", self._write),
+            (f"Upgrade server 0 to {NEW}: the servers disagree", self._upgrade_first),
+            (f"Upgrade server 1 to {NEW}: still no agreement", self._upgrade_second),
+            (f"Upgrade server 2 to {NEW}: the migration starts", self._upgrade_third),
             (
-                f"Server {self._plot.flaky} is rolled back in the middle of the migration",
+                f"Roll back server {self._plot.flaky} during the migration",
                 self._roll_back,
             ),
-            (f"Server {self._plot.flaky} goes to {NEW} again", self._go_forward),
+            (f"Upgrade server {self._plot.flaky} to {NEW} again", self._go_forward),
             ("The migration completes", self._complete),
         )
         for number, (title, step) in enumerate(steps, 1):
@@ -84,149 +84,149 @@ class Story:
             await self._stage.pause(self._read_seconds)
         self._sum_up()
 
-    # The steps.
+    # Steps.
 
     async def _begin(self) -> None:
-        stage, witness = self._stage, self._stage.witness
+        stage, observer = self._stage, self._stage.observer
         self._say.command(
             f"restow up --servers {SERVERS} --release {OLD} --no-controllers --data-dir $D"
         )
         self._say.command(FULL_SPEED.command)
         with self._say.watching(stage.board):
             await stage.until(
-                "everything is known to be stored as it is written",
-                lambda: not (witness.unknown or witness.is_migrating),
+                "the persisted versions of all resources are known",
+                lambda: not (observer.unknown or observer.is_migrating),
             )
             await self._see(writes=("v1",) * 3, agreed="v1", persisted={"v1"})
-        self._say.check("all three write v1, and nothing is stored in another version")
+        self._say.check("all three write v1, and no object is stored in another version")
         self._say.why(
-            "what is in the store is not assumed but known: the controllers have looked at every"
-            " kind once, since the store was new to them"
+            "the content of the store is verified, not assumed: the controllers have migrated every"
+            " resource once, because the store was new to them"
         )
 
     async def _write(self) -> None:
         self._say.command(f"kubectl create -f widgets.yaml      # {WIDGETS_FIRST} objects")
         await self._stage.write(WIDGETS_FIRST)
         await self._census(v1=WIDGETS_FIRST)
-        self._say.why(f"{OLD} knows v1 and v2 and stores v1; {NEW} knows both and stores v2")
+        self._say.why(f"{OLD} reads v1 and v2 and writes v1; {NEW} reads both and writes v2")
 
     async def _upgrade_first(self) -> None:
         stage = self._stage
-        stage.witness.reset_view()
+        stage.observer.reset_view()
         self._command_upgrade(0)
         with self._say.watching(stage.board):
             await stage.roll(0, NEW)
             await self._see(writes=("v2", "v1", "v1"), agreed="", persisted={"v1", "v2"})
-        self._check_no_request()
+        self._check_no_migration()
         self._say.why(
-            "a migration now would be for nothing: two servers would go on writing v1. But v2 may"
-            " be stored from now on, and that was noted before the first such write"
+            "a migration now would be useless: two servers still write v1. But objects may be"
+            " stored as v2 from now on, and that was recorded before the first such write"
         )
 
     async def _upgrade_second(self) -> None:
         stage = self._stage
         self._command_upgrade(1)
-        self._say.command(f"{SLOWLY.command}      # slowly, so that there is a middle to look at")
+        self._say.command(f"{SLOWLY.command}      # slow: leaves time for the rollback")
         with self._say.watching(stage.board):
             await asyncio.gather(stage.roll(1, NEW), stage.controllers.set_pace(SLOWLY))
             await self._see(writes=("v2", "v2", "v1"), agreed="", persisted={"v1", "v2"})
-        self._say.say(f"{WIDGETS_PER_SERVER} more widgets are written through each server")
+        self._say.say(f"create {WIDGETS_PER_SERVER} more widgets through each server")
         for server in range(SERVERS):
             await stage.write(WIDGETS_PER_SERVER, server=server)
         await self._census(v1=WIDGETS_FIRST + WIDGETS_PER_SERVER, v2=2 * WIDGETS_PER_SERVER)
-        self._check_no_request()
-        self._say.why("both versions are being written at the same time, as was noted before")
+        self._check_no_migration()
+        self._say.why("both versions are written at the same time, as recorded before")
 
     async def _upgrade_third(self) -> None:
-        stage, witness = self._stage, self._stage.witness
+        stage, observer = self._stage, self._stage.observer
         self._command_upgrade(2)
         with self._say.watching(stage.board):
             await stage.roll(2, NEW)
             await self._see(writes=("v2",) * 3, agreed="v2", persisted={"v1", "v2"})
-            await stage.until("the migration is under way", self._is_under_way)
-        self._first_uid = self._only_new_request()
-        self._say.check("the servers agree on v2, and one migration was asked for")
+            await stage.until("the migration is running", self._is_under_way)
+        self._first_uid = self._only_new_migration()
+        self._say.check("the servers agree on v2, and one migration was created")
         counts = await stage.census()
         self._say.census(counts)
-        self._judge(counts["v1"] > 0, f"the migration was over too soon: {dict(counts)}")
-        phases = witness.requests_seen[self._first_uid].phases
-        self._judge(MigrationPhase.SUCCEEDED not in phases, "the migration has ended already")
+        self._judge(counts["v1"] > 0, f"the migration ended too early: {dict(counts)}")
+        phases = observer.migrations[self._first_uid].phases
+        self._judge(MigrationPhase.SUCCEEDED not in phases, "the migration has already ended")
         self._say.why(
-            "the moment the last server that wrote v1 is gone, the others agree: nobody writes v1"
-            " any more, so whatever is rewritten now stays rewritten"
+            "when the last server that wrote v1 has stopped, the others agree: no server writes v1"
+            " any more, so a rewritten object stays in the new version"
         )
 
     async def _roll_back(self) -> None:
         stage, flaky = self._stage, self._plot.flaky
-        request = stage.witness.requests_seen[self._first_uid]
+        request = stage.observer.migrations[self._first_uid]
         writes = tuple("v1" if number == flaky else "v2" for number in range(SERVERS))
         self._say.command(f"restow upgrade --rollback --server {flaky} --data-dir $D")
         with self._say.watching(stage.board):
             await stage.roll(flaky, OLD, is_rollback=True)
             await self._see(writes=writes, agreed="", persisted={"v1", "v2"})
             await stage.until("the migration is aborted", lambda: request.is_aborted)
-        self._say.check("the migration is aborted, and has not succeeded")
+        self._say.check("the migration is aborted, and did not succeed")
         self._check_nothing_narrowed()
         counts = await stage.census()
         self._say.census(counts)
         self._judge(
             counts["v1"] > 0 and counts["v2"] > 2 * WIDGETS_PER_SERVER,
-            f"the abort was not in the middle: {dict(counts)}",
+            f"the migration was not aborted midway: {dict(counts)}",
         )
-        self._say.check("some widgets are rewritten, some are not")
+        self._say.check("some widgets are rewritten, others are not")
         await self._preflight(is_safe=False)
         self._say.why(
-            "the server writes v1 again, so a migration could never be finished. Had it gone on"
-            " and claimed success, the next release could not read what was stored meanwhile"
+            "the server writes v1 again, so the migration could never finish. If it continued and"
+            " reported success, the next release could not read the objects written meanwhile"
         )
 
     async def _go_forward(self) -> None:
         stage = self._stage
         self._command_upgrade(self._plot.flaky)
-        self._say.command(f"{FULL_SPEED.command}      # at full speed")
+        self._say.command(f"{FULL_SPEED.command}      # without a rate limit")
         with self._say.watching(stage.board):
             await asyncio.gather(
                 stage.roll(self._plot.flaky, NEW), stage.controllers.set_pace(FULL_SPEED)
             )
             await self._see(writes=("v2",) * 3, agreed="v2")
-            await stage.until("another migration is asked for", lambda: bool(self._later()))
-        self._say.check("agreement again, and another migration was asked for, from the start")
+            await stage.until("another migration is created", lambda: bool(self._later()))
+        self._say.check("the servers agree again, and a new migration starts from the beginning")
         self._say.why(
-            "what the aborted migration has rewritten does not count: v1 was written since. Each"
-            " agreement has a number of its own, and a migration is for one of them"
+            "the progress of the aborted migration does not count: v1 was written since. Each"
+            " agreement has an epoch, and a migration belongs to one epoch"
         )
 
     async def _complete(self) -> None:
         stage = self._stage
         with self._say.watching(stage.board):
             await self._see(writes=("v2",) * 3, agreed="v2", persisted={"v2"})
-            # A watch of its own tells of the requests: it may be a moment late.
-            await stage.until("the migration is proven complete", self._is_proven)
-        self._say.check("the migration is proven complete, and only then was v1 struck out")
+            # The migrations have a watch of their own, which can be slightly behind.
+            await stage.until("the migration is verified", self._is_verified)
+        self._say.check("v1 was removed from the persisted versions only after verification")
         self._check_nothing_narrowed(last_is_v2=True)
         await self._census(v2=WIDGETS_FIRST + SERVERS * WIDGETS_PER_SERVER)
         await self._preflight(is_safe=True)
-        self._say.why(f"{NEXT} reads only v2. Going there is safe now, and it is known why")
+        self._say.why(f"{NEXT} reads only v2. It is safe now, because no object is stored as v1")
 
     def _sum_up(self) -> None:
         total = WIDGETS_FIRST + SERVERS * WIDGETS_PER_SERVER
         self._say.gap()
-        self._say.title("The story came out as told:")
-        self._say.say(f"before: {WIDGETS_FIRST} widgets stored as v1; three servers that write v1")
-        self._say.say(f"after: {total} widgets stored as v2, none as v1; three that write v2")
-        self._say.say("in between: one rollback, one migration aborted, one completed and proven")
+        self._say.title("All checks passed:")
+        self._say.say(f"before: {WIDGETS_FIRST} widgets stored as v1; three servers write v1")
+        self._say.say(f"after: {total} widgets stored as v2, none as v1; three servers write v2")
+        self._say.say("in between: one rollback, one migration aborted, one completed and verified")
 
-    # What is checked.
+    # Checks.
 
     async def _see(
         self, *, writes: tuple[str, ...], agreed: str, persisted: set[str] | None = None
     ) -> None:
-        """Wait until the board is so. Several watches tell of it, each in its own time."""
+        """Wait for a state. It is read by several watches, which are independent."""
         stored = f" and widgets may be stored as {', '.join(sorted(persisted or ()))}"
         await self._stage.until(
             f"servers write {', '.join(writes)}, agree on {agreed or 'nothing'}"
             f"{stored if persisted else ''}",
-            lambda: is_so(self._stage.board(), writes=writes, agreed=agreed, persisted=persisted),
+            lambda: matches(self._stage.board(), writes=writes, agreed=agreed, persisted=persisted),
         )
 
     def _is_under_way(self) -> bool:
@@ -236,49 +236,49 @@ class Story:
         scanned = migration.progress.get("scanned")
         return isinstance(scanned, int) and scanned >= SCANNED_MIN
 
-    def _only_new_request(self) -> str:
-        found = self._stage.witness.new_requests
-        self._judge(len(found) == 1, f"{len(found)} migrations were asked for, not one")
+    def _only_new_migration(self) -> str:
+        found = self._stage.observer.new_migrations
+        self._judge(len(found) == 1, f"{len(found)} migrations were created, expected one")
         return found[0]
 
-    def _is_proven(self) -> bool:
-        seen = self._stage.witness.requests_seen
+    def _is_verified(self) -> bool:
+        seen = self._stage.observer.migrations
         return any(seen[uid].is_proven for uid in self._later())
 
     def _later(self) -> list[str]:
-        return [uid for uid in self._stage.witness.new_requests if uid != self._first_uid]
+        return [uid for uid in self._stage.observer.new_migrations if uid != self._first_uid]
 
-    def _check_no_request(self) -> None:
+    def _check_no_migration(self) -> None:
         found = [
-            self._stage.witness.requests_seen[uid].name for uid in self._stage.witness.new_requests
+            self._stage.observer.migrations[uid].name for uid in self._stage.observer.new_migrations
         ]
-        self._judge(not found, f"a migration was asked for: {', '.join(found)}")
-        self._say.check("no migration was asked for")
+        self._judge(not found, f"a migration was created: {', '.join(found)}")
+        self._say.check("no migration was created")
 
     def _check_nothing_narrowed(self, *, last_is_v2: bool = False) -> None:
-        """Of all states that ever were since the upgrade began, only the last may be narrower."""
-        states = self._stage.witness.new_states
+        """Check that persisted versions only grew since the upgrade began, except in the last."""
+        states = self._stage.observer.new_states
         if last_is_v2:
             self._judge(states[-1:] == [("v2",)], f"persisted versions were {states}")
             states = states[:-1]
         check_nothing_narrowed(states)
         if not last_is_v2:
-            self._say.check("nothing was narrowed: v1 and v2 may be stored")
+            self._say.check("no persisted version was removed: objects may be stored as v1 and v2")
 
     async def _census(self, **expected: int) -> None:
         counts = await self._stage.census()
         self._say.command("restow census widgets.example.com --store sqlite:$D/store.db")
         self._say.census(counts)
-        self._judge(dict(counts) == expected, f"the census is {dict(counts)}, not {expected}")
+        self._judge(dict(counts) == expected, f"census found {dict(counts)}, expected {expected}")
 
     async def _preflight(self, *, is_safe: bool) -> None:
         self._say.command(f"restow preflight --to {NEXT} --kubeconfig $D/kubeconfig")
         blockers = await self._stage.preflight(NEXT)
         self._judge(
             bool(blockers) != is_safe,
-            f"preflight for {NEXT} says {[each.what for each in blockers]}",
+            f"preflight for {NEXT} found the blockers {[each.what for each in blockers]}",
         )
-        self._say.check(f"{NEXT} {'is safe to go to' if is_safe else 'is refused'}")
+        self._say.check(f"{NEXT} {'is safe' if is_safe else 'is not safe'}")
 
     def _command_upgrade(self, server: int) -> None:
         self._say.command(f"restow upgrade --to {NEW} --server {server} --data-dir $D")
@@ -288,18 +288,19 @@ class Story:
             raise StoryFailed(f"{otherwise} ({self._stage.board()})")
 
 
-def is_so(
+def matches(
     board: DemoState, *, writes: tuple[str, ...], agreed: str, persisted: set[str] | None
 ) -> bool:
-    """Whether the board is as the story says; without persisted versions these may be any."""
+    """Whether the state is as given; persisted None matches any persisted versions."""
     is_stored = persisted is None or set(board.persisted) == persisted
     return board.writes == writes and board.agreed == agreed and is_stored
 
 
 def check_nothing_narrowed(states: list[tuple[str, ...]]) -> None:
-    """Raises StoryFailed if a version was ever struck out between two states."""
+    """Raise StoryFailed if a persisted version was removed between two states."""
     for before, after in pairwise(states):
         if not set(before) <= set(after):
             raise StoryFailed(
-                f"{', '.join(before)} was narrowed to {', '.join(after)} before its time"
+                f"persisted versions shrank from {', '.join(before)} to {', '.join(after)}"
+                " too early"
             )

@@ -1,12 +1,12 @@
-"""What the demo sees of its cluster: by watches, as any client sees it, and nothing is forgotten.
+"""The state of the demo's cluster, from watches as any client has them, with its history.
 
-    Witness    follows reports, states, requests and leases, and remembers what it has seen
-    Board      what it looks like now: who writes what, what may be stored, what is migrated
+    Observer     watches StorageVersions, StorageStates, migrations, leases, and keeps their history
+    DemoState    the current state: what each server writes, persisted versions, migration
 
-That something did *not* happen cannot be seen in one look. So the witness keeps every request for
-widgets and every list of persisted versions that a watch has told of, and the story asks it.
+A single look cannot show that something did *not* happen. So the observer keeps every migration of
+widgets and every list of persisted versions that a watch delivered, and the steps check them.
 
-Not here: the story, and how a board is shown.
+Not here: the steps, and how the state is printed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ HASHES: Final = {
     storage_version_hash(GroupVersion(WIDGETS.group, version).with_kind(KIND)): version
     for version in ("v1", "v2")
 }
-"""The versions that hashes of widgets stand for."""
+"""The versions of widgets, by their storage version hashes."""
 _SOON: Final = Backoff(initial_seconds=0.2, factor=2, max_seconds=2, jitter=0.5)
 
 
@@ -67,16 +67,16 @@ class ServerRow:
     state: str
     release: str
     writes: str
-    """The version in which it writes widgets; empty: it has not said so."""
+    """The version in which it writes widgets; empty if it has not reported one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoState:
-    """The cluster at one moment, as far as it is about widgets."""
+    """The state of the cluster at one moment, as far as it concerns widgets."""
 
     servers: tuple[ServerRow, ...] = ()
     agreed: str = ""
-    """The version that all servers write; empty: there is none."""
+    """The version that all servers write; empty if they disagree."""
     persisted: tuple[str, ...] = ()
     """The versions in which widgets may be stored."""
     migration: MigrationRow | None = None
@@ -86,7 +86,7 @@ class DemoState:
         return tuple(each.writes for each in self.servers)
 
     def __str__(self) -> str:
-        """In words, for those who ask what went wrong."""
+        """The state in one line, for error messages."""
         migration = self.migration
         return (
             f"servers write {', '.join(each or '?' for each in self.writes)}; agreed on"
@@ -96,12 +96,12 @@ class DemoState:
 
 
 @dataclass(slots=True)
-class RequestSeen:
-    """A request for widgets, over its whole life."""
+class MigrationHistory:
+    """A migration of widgets, with its history."""
 
     name: str
     latest: Object
-    is_gone: bool = False
+    is_deleted: bool = False
     phases: set[MigrationPhase] = field(default_factory=set)
 
     @property
@@ -110,21 +110,21 @@ class RequestSeen:
 
     @property
     def is_aborted(self) -> bool:
-        """The migrator fails the request, or the trigger takes it away: whoever is first."""
+        """The migrator fails the migration, or the trigger deletes it: whichever is first."""
         return MigrationPhase.SUCCEEDED not in self.phases and (
-            self.is_gone or MigrationPhase.FAILED in self.phases
+            self.is_deleted or MigrationPhase.FAILED in self.phases
         )
 
 
-class Witness:
-    """Follows the cluster, and remembers."""
+class Observer:
+    """Follows the cluster, and keeps its history."""
 
     def __init__(self, client: ApiClient) -> None:
-        self.requests_seen: dict[str, RequestSeen] = {}
-        """Every request for widgets that ever was, by its uid, oldest first."""
+        self.migrations: dict[str, MigrationHistory] = {}
+        """Every migration of widgets so far, by uid, oldest first."""
         self.persisted_seen: list[tuple[str, ...]] = []
-        """Every list of versions in which widgets might be stored, one after the other."""
-        self._old_requests: frozenset[str] = frozenset()
+        """Every list of persisted versions of widgets, oldest first."""
+        self._old_migrations: frozenset[str] = frozenset()
         self._old_states = 0
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
@@ -149,52 +149,52 @@ class Witness:
         return self._leases, self._reports, self._states, self._requests
 
     async def start(self, tasks: Tasks) -> None:
-        """Begin to follow; returns when everything is known."""
+        """Begin to watch; returns when the caches are synced."""
         for each in self._informers:
             tasks.spawn(f"informer of {each.resource.resource}", each.run())
         for each in self._informers:
             await each.wait_synced()
 
     def reset_view(self) -> None:
-        """What was asked for up to now belongs to the past."""
-        self._old_requests = frozenset(self.requests_seen)
+        """Ignore the migrations and states so far in `new_migrations` and `new_states`."""
+        self._old_migrations = frozenset(self.migrations)
         self._old_states = len(self.persisted_seen)
 
     @property
-    def new_requests(self) -> list[str]:
-        """The uids of requests since the page was turned, oldest first."""
-        return [uid for uid in self.requests_seen if uid not in self._old_requests]
+    def new_migrations(self) -> list[str]:
+        """The uids of migrations since `reset_view`, oldest first."""
+        return [uid for uid in self.migrations if uid not in self._old_migrations]
 
     @property
     def new_states(self) -> list[tuple[str, ...]]:
-        """What might be stored, one after the other, since the page was turned."""
+        """The lists of persisted versions since `reset_view`, oldest first."""
         return self.persisted_seen[self._old_states :]
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
     async def changed(self) -> None:
-        """Until the next change."""
+        """Wait for the next change."""
         self._changed.clear()
         await self._changed.wait()
 
     @property
     def unknown(self) -> list[str]:
-        """The resources of which nobody knows in which versions they are stored."""
+        """The resources whose persisted versions are unknown."""
         return sorted(
             key_of(state).name for state in self._states.objects() if UNKNOWN in _persisted(state)
         )
 
     @property
     def is_migrating(self) -> bool:
-        """Whether any request is open, of whatever resource."""
+        """Whether any migration is running or pending, of any resource."""
         ended = (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
         return any(
             migration_objects.phase_of(each) not in ended for each in self._requests.objects()
         )
 
     def board(self, overview: ProcessOverview) -> DemoState:
-        """What it looks like now. Which process runs which release, the supervisor says."""
+        """The current state. The supervisor's overview has the release of each process."""
         report = _report(self._reports.get(REPORT))
         written = {} if report is None else _written(report, self._leases.objects())
         return DemoState(
@@ -208,9 +208,9 @@ class Witness:
         )
 
     def _migration(self) -> MigrationRow | None:
-        """The newest request since the page was turned, if it is still there."""
-        found = [self.requests_seen[uid] for uid in self.new_requests]
-        there = [each for each in found if not each.is_gone]
+        """The newest migration since `reset_view`, unless it was deleted."""
+        found = [self.migrations[uid] for uid in self.new_migrations]
+        there = [each for each in found if not each.is_deleted]
         return migration_seen(there[-1].latest) if there else None
 
     def _on_state(self, change: ObjectChange) -> None:
@@ -223,13 +223,13 @@ class Witness:
         for found in (change.old, change.new):
             if found is None or migration_objects.resource_of(found) != WIDGETS:
                 continue
-            seen = self.requests_seen.setdefault(
-                uid_of(found), RequestSeen(key_of(found).name, found)
+            seen = self.migrations.setdefault(
+                uid_of(found), MigrationHistory(key_of(found).name, found)
             )
             seen.latest = found
             seen.phases.add(migration_objects.phase_of(found))
-            # A name may be used again; what was there before is gone then.
-            seen.is_gone = change.new is None or uid_of(change.new) != uid_of(found)
+            # A name can be reused; the object that had it before is deleted then.
+            seen.is_deleted = change.new is None or uid_of(change.new) != uid_of(found)
 
     def _on_change(self, _change: ObjectChange) -> None:
         self._changed.set()
@@ -269,5 +269,5 @@ def _versions(state: Object | None) -> tuple[str, ...]:
 
 
 def _short(version: str) -> str:
-    """The version without its group, which is the same everywhere here."""
+    """The version without its group, which is always the same here."""
     return version.rpartition("/")[2]

@@ -1,8 +1,8 @@
-"""`restow doctor`: looks for what is wrong with a cluster, and says what to do.
+"""`restow doctor`: check a cluster for problems, and say how to fix them.
 
-Files and store by `--data-dir`, the running servers by a kubeconfig. Here are the words of the
-command and how findings are shown; the checks are in `doctor_files`, `doctor_cluster` and
-`doctor_findings`. It changes nothing.
+Files and store are found by `--data-dir`, running servers by a kubeconfig. This module has the
+arguments and the output; the checks are in `doctor_files`, `doctor_cluster` and `doctor_findings`.
+It changes nothing.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ EPILOG = f"""\
   restow doctor --kubeconfig ~/.kube/config --context production
   restow doctor --store etcd://127.0.0.1:2379
 
-With --data-dir it looks at the files of a cluster, at its store, and at its servers by
-DIR/kubeconfig (another one may be named). With --kubeconfig alone only at the servers, with --store
-only at that store. Without any of these: at {DATA_DIR_DEFAULT} if it is there, else at the cluster
-that kubectl would use.
+With --data-dir it checks the files of a cluster, its store, and its servers through DIR/kubeconfig
+(or the kubeconfig given). With --kubeconfig alone it checks only the servers, with --store only
+that store. Without any of these: {DATA_DIR_DEFAULT} if it exists, else the cluster that kubectl
+would use.
 
-A check that cannot be made says so, and counts as a warning.
+A check that could not be run is listed as such, and counts as a warning.
 
-Exit codes: 0 all is well, 1 there are warnings, 2 there are errors, or wrong usage.
+Exit codes: 0 no problems, 1 warnings, 2 errors, or wrong usage.
 """
 
 _STYLES = {
@@ -78,7 +78,7 @@ _STYLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="files of a cluster")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="directory of a cluster")
     parser.add_argument("--store", metavar="ADDRESS", help=CHECKUP_FORMS)
     add_etcd_files(parser)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.data_dir is not None and not arguments.data_dir.is_dir():
-        return fail("doctor", f"{arguments.data_dir} is no directory", EXIT_WRONG)
+        return fail("doctor", f"{arguments.data_dir} is not a directory", EXIT_WRONG)
     try:
         hints, data_dir = _chosen(arguments)
         found = asyncio.run(_examine(arguments, data_dir, Runtime.system()))
@@ -104,11 +104,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Hints, Path | None]:
-    """How the cluster was selected, and its directory: without any flag, the default one."""
+    """How the cluster was selected, and its directory; the default directory without any flag."""
     hints = Hints.of(arguments)
-    is_told = arguments.store is not None or arguments.kubeconfig is not None or arguments.context
+    is_selected = (
+        arguments.store is not None or arguments.kubeconfig is not None or arguments.context
+    )
     data_dir: Path | None = arguments.data_dir
-    if data_dir is None and not is_told and DATA_DIR_DEFAULT.is_dir():
+    if data_dir is None and not is_selected and DATA_DIR_DEFAULT.is_dir():
         return replace(hints, data_dir=DATA_DIR_DEFAULT), DATA_DIR_DEFAULT
     return hints, data_dir
 
@@ -126,10 +128,10 @@ async def _examine(
         try:
             address = address or store_of(data_dir)
         except ClusterRefused as problem:
-            advice = "correct it, or restore it from a copy; the store itself is not affected"
+            advice = "correct the file, or restore it from a copy; the store itself is not affected"
             findings.append(error("state", str(problem), advice))
         if Layout(data_dir).state.exists():
-            # With `restow up` come the libraries of the extra `server`.
+            # `restow up` needs the libraries of the extra `server`.
             from restow.cli.doctor_supervisor import examine_processes, examine_releases
 
             findings += examine_releases(data_dir)
@@ -147,17 +149,17 @@ async def _examine(
 
 
 async def _judge_store(address: str, data_dir: Path | None, runtime: Runtime) -> list[Finding]:
-    """Which store it is, then its state: a store that is not the right one needs other advice."""
+    """Check the identity of the store, then its state: a wrong store needs other advice."""
     scheme, _, rest = address.partition(":")
     if scheme == "sqlite" and (problem := deleted_log_problem(Path(rest))) is not None:
-        text = f"{rest} is not read before its log is written back"
+        text = f"{rest} was not checked: its write-ahead log must be written back first"
         return [error(IDENTITY, problem, DELETED_LOG_ADVICE), unseen("store", text)]
     identity = [] if data_dir is None else await _judge_identity(address, data_dir, runtime)
     return [*identity, *judge_store(await check_up(address, runtime))]
 
 
 async def _judge_identity(address: str, data_dir: Path, runtime: Runtime) -> list[Finding]:
-    """Compare the store with what its servers remember of it."""
+    """Compare the store with the mark that its servers keep in the data directory."""
     name = place_name(address)
     try:
         mark = read_mark(data_dir / MARK_NAME)
@@ -175,7 +177,7 @@ async def _judge_identity(address: str, data_dir: Path, runtime: Runtime) -> lis
 
 
 def _config(arguments: argparse.Namespace, data_dir: Path | None) -> ClientConfig | Finding | None:
-    """How to reach the servers; None: they were not asked for."""
+    """How to reach the servers; None if they are not to be checked."""
     if arguments.kubeconfig is not None or (data_dir is None and arguments.store is None):
         return find_cluster(arguments)
     if data_dir is None:
@@ -196,17 +198,19 @@ def _no_kubeconfig(kubeconfig: Path, data_dir: Path) -> Finding:
     if pid is not None:
         text = f"{kubeconfig} does not exist: `restow up` (process {pid}) is not ready yet"
         return unseen("server", text, _start(data_dir))
-    text = f"{kubeconfig} does not exist: no server of this directory runs"
+    text = f"{kubeconfig} does not exist: no server runs in this directory"
     return error("server", text, _start(data_dir))
 
 
 def _start(data_dir: Path | None) -> str:
-    """What to do when no server answers. `restow up` keeps its state in the directory."""
+    """The advice if no server responds. `restow up` keeps its state in the directory."""
     if data_dir is None:
         return "start the server, or correct the kubeconfig"
     layout = Layout(data_dir)
     if supervisor_of(layout) is not None:
-        return f"wait until `restow up` says that it is ready, or see its logs in {layout.logs}"
+        return (
+            f"wait until `restow up` reports that it is ready, or check its logs in {layout.logs}"
+        )
     if not layout.state.exists():
         return "start it: restow serve"
     from restow.cli.doctor_supervisor import examine_releases
@@ -219,14 +223,14 @@ def _start(data_dir: Path | None) -> str:
 def _judge_config(
     arguments: argparse.Namespace, config: ClientConfig, runtime: Runtime
 ) -> list[Finding]:
-    """The kubeconfig that was named: who may read it, and its certificates."""
+    """Check the given kubeconfig: permissions and certificates."""
     now = runtime.clock.wall()
     findings: list[Finding] = []
     if arguments.kubeconfig is not None:
         findings.append(judge_modes("kubeconfig", [arguments.kubeconfig], forbidden=OTHERS))
     for name, pem in (("authority", config.ca_pem), ("client", config.client_cert_pem)):
         if pem is not None:
-            findings += judge_pem(f"the {name}'s certificate in {config.source}", pem.encode(), now)
+            findings += judge_pem(f"the {name} certificate in {config.source}", pem.encode(), now)
     return findings
 
 

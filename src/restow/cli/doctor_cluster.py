@@ -1,9 +1,9 @@
-"""The doctor's look at a running cluster, through its API: each server, and what they agree on.
+"""Checks of `restow doctor` through the API: each server by itself, and their agreement.
 
-Servers are found by their identity leases, or where these name no address, by the endpoints of the
-service `default/kubernetes`. Each is asked by itself: one that is ill does not hide behind others.
+Servers are found by their identity leases or, where these have no address, by the endpoints of the
+service `default/kubernetes`. Each is queried directly, so that a healthy one cannot hide another.
 
-Not here: rules about files and stores; certificates are judged in `doctor_files`.
+Not here: rules about files and stores; certificates are checked in `doctor_files`.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from restow.migration.times import read_time
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
 ASK_SECONDS_MAX: Final = 10.0
 RETRY: Final = RetryPolicy(attempts_max=3, wait_seconds_max=2.0)
-"""Until a request fails; then none is sent again, so that the findings come within seconds."""
+"""For the first requests; after a failure none is retried, so that results come within seconds."""
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 SERVERS_MAX: Final = 100
 SKEW_SECONDS_WARNED: Final = 5.0
-"""A Date header is up to two seconds late, and the answer takes its time."""
+"""A Date header is up to two seconds late, and the response takes time."""
 SKEW_SECONDS_ERROR: Final = 60.0
 LEASE_SECONDS_DEFAULT: Final = 3600
 FAILED_SHOWN_MAX: Final = 5
@@ -72,39 +72,39 @@ FAILED_SHOWN_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """One server, as its lease tells of it and as it answers."""
+    """One server: the content of its lease, and its responses."""
 
     name: str
     address: str = ""
     renewed_seconds: float | None = None
-    """How long ago its lease was renewed, by our clock."""
+    """Seconds since its lease was renewed, by the local clock."""
     lease_seconds: int = LEASE_SECONDS_DEFAULT
     component: str = IDENTITY_LABEL_VALUE
-    """What kind of server it is; aggregated ones are the main servers' to ask."""
+    """The kind of server; aggregated servers are queried only by the main servers."""
     encryption_problem: str = ""
-    """Its encryption configuration file, if it refuses it, and why."""
+    """Why it rejects its encryption configuration file; empty if it does not."""
     problem: str = ""
-    """Why it could not be asked."""
+    """Why it could not be queried."""
     skew_seconds: float | None = None
-    """How far its clock is ahead of ours."""
+    """How far its clock is ahead of the local clock."""
     failed_checks: tuple[str, ...] = ()
     certificate: bytes = b""
-    """What it shows to clients, in DER form."""
+    """Its serving certificate, in DER form."""
 
 
 async def examine(config: ClientConfig, runtime: Runtime, *, start: str) -> list[Finding]:
-    """All findings about a cluster; `start` is the advice if it does not answer."""
+    """Run all checks of a cluster; `start` is the advice if it does not respond."""
     async with ApiClient.connect(config, runtime=runtime, retry=RETRY) as first:
         client: ApiClient = first
         try:
             version = await client.version()
         except (ClientError, StatusError) as problem:
             return [error("server", str(problem), start)]
-        findings = [ok("server", f"{client.server} answers: {version.get('gitVersion')}")]
+        findings = [ok("server", f"{client.server} responds: {version.get('gitVersion')}")]
         try:
             servers = await _servers(client)
         except (ClientError, StatusError) as problem:
-            findings.append(unseen("servers", f"leases could not be read: {problem}"))
+            findings.append(unseen("servers", f"identity leases could not be read: {problem}"))
             servers = []
             client = client.with_retry(NO_RETRY)
         main = [each for each in servers if each.component == IDENTITY_LABEL_VALUE]
@@ -126,15 +126,15 @@ async def examine(config: ClientConfig, runtime: Runtime, *, start: str) -> list
 async def _examine_servers(
     client: ApiClient, servers: list[ServerFacts], config: ClientConfig
 ) -> list[Finding]:
-    """Ask each server by itself."""
+    """Query each server directly."""
     findings: list[Finding] = []
     if servers and not config.is_verified:
-        # What a lease says is an address need not be one that credentials may be sent to.
-        text = "each server is asked by itself only where certificates are verified"
-        findings.append(unseen("servers", text, "put certificate-authority into the kubeconfig"))
+        # The address comes from a lease; do not send credentials there without verification.
+        text = "servers are queried one by one only if the kubeconfig verifies certificates"
+        findings.append(unseen("servers", text, "add certificate-authority to the kubeconfig"))
         servers = []
     if len(servers) > SERVERS_MAX:
-        findings.append(unseen("servers", f"only {SERVERS_MAX} of {len(servers)} were asked"))
+        findings.append(unseen("servers", f"only {SERVERS_MAX} of {len(servers)} were checked"))
     wanted = servers or [ServerFacts(name=client.server, address=config.authority)]
     asked = [await _ask(each, config, client.runtime) for each in wanted[:SERVERS_MAX]]
     return findings + list(judge_servers(asked, client.runtime.clock.wall()))
@@ -180,7 +180,7 @@ def _addresses(endpoints: Object) -> Iterator[str]:
 
 
 async def _ask(server: ServerFacts, config: ClientConfig, runtime: Runtime) -> ServerFacts:
-    """Ask a server by itself how it is."""
+    """Query one server: readiness, clock, certificate."""
     if not server.address:
         return server
     try:
@@ -205,11 +205,11 @@ async def _ask(server: ServerFacts, config: ClientConfig, runtime: Runtime) -> S
         finally:
             await transport.close()
     except (ClientError, TimeoutError) as problem:
-        return replace(server, problem=str(problem) or "no answer in time")
+        return replace(server, problem=str(problem) or "no response in time")
 
 
 async def _certificate(config: ClientConfig, runtime: Runtime) -> bytes:
-    """What the server shows; raises ConnectionFailed when it is not to be trusted."""
+    """Return the serving certificate; raises ConnectionFailed if it is not trusted."""
     context = config.ssl_context()
     if context is None:
         return b""
@@ -224,15 +224,15 @@ async def _certificate(config: ClientConfig, runtime: Runtime) -> bytes:
     except (OSError, TimeoutError) as problem:
         raise connection_failed(problem, server=config.server) from problem
     try:
-        spoken = writer.get_extra_info("ssl_object")
-        assert isinstance(spoken, ssl.SSLObject | ssl.SSLSocket)
-        return spoken.getpeercert(binary_form=True) or b""
+        session = writer.get_extra_info("ssl_object")
+        assert isinstance(session, ssl.SSLObject | ssl.SSLSocket)
+        return session.getpeercert(binary_form=True) or b""
     finally:
         writer.transport.abort()
 
 
 def _skew(date: str, now: datetime) -> float | None:
-    """How far the clock behind a Date header is ahead of ours."""
+    """How far the clock of the Date header is ahead of the local clock."""
     try:
         return (parsedate_to_datetime(date) - now).total_seconds()
     except (ValueError, TypeError):
@@ -243,7 +243,7 @@ def _failed_checks(status: int, body: str) -> tuple[str, ...]:
     failed = tuple(line[3:] for line in body.splitlines() if line.startswith("[-]"))
     if status == 200:
         return failed
-    return failed or (f"it answers {status}",)
+    return failed or (f"status {status}",)
 
 
 # Rules.
@@ -255,7 +255,7 @@ def judge_servers(servers: list[ServerFacts], now: datetime) -> Iterator[Finding
             yield warning(
                 "servers",
                 f"{each.name} has not renewed its lease for {each.renewed_seconds:.0f} s",
-                "if it was stopped, its lease goes by itself; if it runs, look at its log",
+                "if it was stopped, its lease is garbage-collected; if it runs, check its log",
             )
             continue
         yield from _judge_server(each, now)
@@ -269,32 +269,37 @@ def _is_expired(server: ServerFacts) -> bool:
 def _judge_server(server: ServerFacts, now: datetime) -> Iterator[Finding]:
     name = f"{server.name} ({server.address})" if server.address else server.name
     if server.problem:
-        yield error("servers", f"{name}: {server.problem}", "see that it runs and can be reached")
+        yield error("servers", f"{name}: {server.problem}", "check that it runs and can be reached")
         return
     if not server.address:
-        yield unseen("servers", f"{name} does not say where it is reached")
+        yield unseen("servers", f"the lease of {name} has no address")
     elif server.failed_checks:
-        yield error("servers", f"{name} is not ready: {some(server.failed_checks)}", "see its log")
+        yield error(
+            "servers", f"{name} is not ready: {some(server.failed_checks)}", "check its log"
+        )
     else:
         yield ok("servers", f"{name} is ready")
     yield from _judge_clock(server, name)
     if server.certificate:
         certificate = read_der(server.certificate)
-        yield judge_certificate(f"that of {name}", certificate, now)
+        yield judge_certificate(f"the certificate of {name}", certificate, now)
         host = canonical_host(server.address.rpartition(":")[0].strip("[]"))
-        if (found := judge_names(f"that of {name}", certificate, host)) is not None:
+        if (found := judge_names(f"the certificate of {name}", certificate, host)) is not None:
             yield found
 
 
 def _judge_clock(server: ServerFacts, name: str) -> Iterator[Finding]:
-    check, advice = "clock", "set the clocks of both machines by a time server (chrony, ntpd)"
+    check, advice = (
+        "clock",
+        "synchronize the clocks of both machines with a time server (chrony, ntpd)",
+    )
     if server.renewed_seconds is not None and server.renewed_seconds < -SKEW_SECONDS_WARNED:
         yield warning(
-            check, f"{name} renews its lease {-server.renewed_seconds:.0f} s ahead", advice
+            check, f"{name} renewed its lease {-server.renewed_seconds:.0f} s in the future", advice
         )
     if server.skew_seconds is None:
         if server.address:
-            yield unseen(check, f"{name} does not say what time it is")
+            yield unseen(check, f"{name} sends no Date header")
         return
     skew = server.skew_seconds
     text = f"the clock of {name} is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}"
@@ -303,67 +308,68 @@ def _judge_clock(server: ServerFacts, name: str) -> Iterator[Finding]:
     elif abs(skew) > SKEW_SECONDS_WARNED:
         yield warning(check, text, advice)
     else:
-        yield ok(check, f"the clock of {name} is right to a few seconds")
+        yield ok(check, f"the clock of {name} is accurate to a few seconds")
 
 
 def judge_encryption(servers: list[ServerFacts]) -> Iterator[Finding]:
-    """Servers that run with earlier keys than those of their encryption configuration file."""
+    """Report servers that run with keys other than those of their encryption configuration file."""
     for each in servers:
         if each.encryption_problem and not _is_expired(each):
             name = f"{each.name} ({each.address})" if each.address else each.name
             yield error(
                 "encryption",
-                f"{name} refuses its encryption configuration file, and would not start again:"
+                f"{name} rejects its encryption configuration file, and would not start with it:"
                 f" {each.encryption_problem}",
                 REFUSED_FILE_ADVICE,
             )
 
 
 def judge_aggregated(servers: list[ServerFacts]) -> Iterator[Finding]:
-    """Aggregated servers on the store of the cluster: they are told by their leases alone."""
+    """Check aggregated servers on the store of the cluster, by their leases only."""
     for component in sorted({each.component for each in servers}):
         found = [each for each in servers if each.component == component]
-        if dead := [each.name for each in found if _is_expired(each)]:
+        if expired := [each.name for each in found if _is_expired(each)]:
             yield warning(
                 "servers",
-                f"{some(dead)} of {component} have not renewed their leases in time",
-                "if they were stopped, these go by themselves; if they run, look at their logs",
+                f"{some(expired)} of {component} have not renewed their leases in time",
+                "if they were stopped, their leases are garbage-collected; if they run, check their"
+                " logs",
             )
-        if living := len(found) - len(dead):
-            yield ok("servers", f"{living} aggregated of {component}, by their leases")
+        if current := len(found) - len(expired):
+            yield ok("servers", f"{current} aggregated servers of {component} renew their leases")
 
 
 def judge_agreement(view: ClusterView, servers: set[str]) -> Iterator[Finding]:
-    """What the servers say of what they write, and what may be stored."""
+    """Check what servers report about the versions they write, and the persisted versions."""
     for each in view.unseen:
-        yield unseen("agreement", each, "ask as a user who may list it")
+        yield unseen("agreement", each, "run it as a user who can list it")
     reported = [each for each in view.resources if each.entries]
     if not reported:
-        yield unseen("agreement", "the servers do not report what they write")
+        yield unseen("agreement", "the servers do not report the versions that they write")
     split = [str(each.resource) for each in reported if not each.is_agreed]
     if split:
         yield warning(
             "agreement",
-            f"the servers do not agree on how to write {some(split)}",
-            "finish the rolling upgrade: restow upgrade --to RELEASE; or take it back:"
+            f"the servers write different versions of {some(split)}",
+            "finish the rolling upgrade: restow upgrade --to RELEASE; or roll it back:"
             " restow upgrade --rollback",
         )
     elif reported:
-        yield ok("agreement", f"the servers agree on how to write {len(reported)} resources")
+        yield ok("agreement", f"the servers agree on the version of {len(reported)} resources")
     yield from _judge_entries(reported, servers)
     yield from _judge_states(view)
     yield from judge_scan(view)
 
 
 def judge_scan(view: ClusterView) -> Iterator[Finding]:
-    """The raw values of the store, against what is said of them."""
+    """Compare the raw values of the store with the reports of servers and the StorageStates."""
     if view.kubernetes_minor is not None:
         return
     if view.scan is None:
         yield unseen(
             "raw values",
             f"the store could not be scanned: {view.scan_problem}",
-            "ask as a user who may create storagescans.storage.restow.dev",
+            "run it as a user who can create storagescans.storage.restow.dev",
         )
         return
     found = stored_findings(view, view.scan, running_target(view))
@@ -371,19 +377,19 @@ def judge_scan(view: ClusterView) -> Iterator[Finding]:
     for each in wrong:
         yield error("raw values", f"{each.resource}: {each.what} ({each.why})", each.advice)
     if not wrong:
-        text = f"{view.scan.values:,} values agree with what servers read and StorageStates list"
+        text = f"all {view.scan.values:,} values are readable, and listed in StorageStates"
         yield ok("raw values", text)
 
 
 def _judge_entries(reported: list[ResourceView], servers: set[str]) -> Iterator[Finding]:
-    # Those with a store of their own have their leases there.
+    # Servers with a store of their own have their leases there.
     entries = [entry for each in reported for entry in each.entries if not entry.store]
-    gone = {entry.server for entry in entries} - servers
-    if gone:
+    expired = {entry.server for entry in entries} - servers
+    if expired:
         yield warning(
             "agreement",
-            f"entries of {some(sorted(gone))}, which have no lease",
-            "a running server removes them within a minute; if they stay, look at its log",
+            f"server entries of {some(sorted(expired))}, which have no lease",
+            "a running server removes them within a minute; if they stay, check its log",
         )
 
 
@@ -392,7 +398,7 @@ def _judge_states(view: ClusterView) -> Iterator[Finding]:
     if not stated:
         yield unseen(
             "stored versions",
-            "there are no StorageStates, so what may be stored is not known",
+            "there are no StorageStates, so the persisted versions are unknown",
             "add them: restow controllers --install",
         )
         return
@@ -400,15 +406,15 @@ def _judge_states(view: ClusterView) -> Iterator[Finding]:
     if unknown:
         yield warning(
             "stored versions",
-            f"it is not known in which versions {some(unknown)} are stored",
-            "run restow controllers, which migrates them; or one by one: restow migrate RESOURCE",
+            f"the persisted versions of {some(unknown)} are unknown",
+            "migrate them: run restow controllers, or for one resource: restow migrate RESOURCE",
         )
     if not unknown:
-        yield ok("stored versions", f"all that may be stored of {len(stated)} resources is known")
+        yield ok("stored versions", f"the persisted versions of {len(stated)} resources are known")
 
 
 def judge_objects(unread: list[Unread], *, count: int) -> Iterator[Finding]:
-    """Resources whose objects cannot be read, of so many."""
+    """Report resources whose objects cannot be listed; `count` is the number of resources."""
     for each in unread:
         if each.is_damaged:
             yield error(
@@ -417,19 +423,19 @@ def judge_objects(unread: list[Unread], *, count: int) -> Iterator[Finding]:
                 f"find the keys of the values: restow census {each.resource}; then restore the"
                 " values from a backup, or delete them: restow store delete KEY",
             )
-    blind = [each for each in unread if not each.is_damaged]
-    if blind:
+    unlisted = [each for each in unread if not each.is_damaged]
+    if unlisted:
         yield unseen(
             "objects",
-            f"{some([each.resource for each in blind])} could not be listed: {blind[0].why}",
-            "ask as a user who may list all resources, and when all servers are up",
+            f"{some([each.resource for each in unlisted])} could not be listed: {unlisted[0].why}",
+            "run it as a user who can list all resources, while all servers run",
         )
     if not unread:
         yield ok("objects", f"all objects of {count} resources can be read")
 
 
 async def _migrations(client: ApiClient) -> list[MigrationRow]:
-    """Those of both APIs."""
+    """Read the migrations of both APIs."""
     groups: set[str] = set()
     found: list[Object] = []
     for place in migration_objects.REQUESTS:
@@ -444,17 +450,17 @@ async def _migrations(client: ApiClient) -> list[MigrationRow]:
 
 
 def judge_migrations(migrations: list[MigrationRow]) -> Iterator[Finding]:
-    """Those that failed, unless a later one of the resource has succeeded."""
+    """Report failed migrations, unless a later one of the same resource succeeded."""
     failed = [each for each in migrations if each.phase == MigrationPhase.FAILED.value]
     counted = [each for each in failed if not each.is_superseded]
     for each in counted[:FAILED_SHOWN_MAX]:
         yield warning(
             "migrations",
             f"{each.name} of {each.resource} failed: {each.message}",
-            f"fix the objects that it names, then: restow migrate --force {each.resource}",
+            f"fix the objects named in the message, then: restow migrate --force {each.resource}",
         )
     if (more := len(counted) - FAILED_SHOWN_MAX) > 0:
         yield warning("migrations", f"{more} more have failed", "see all of them: restow status")
     if not counted:
-        past = f"; {len(failed)} failed before a later one succeeded" if failed else ""
-        yield ok("migrations", f"none has failed{past}")
+        past = f"; {len(failed)} failed, but a later one succeeded" if failed else ""
+        yield ok("migrations", f"none failed{past}")

@@ -1,7 +1,7 @@
-"""What the doctor says: a finding for each check, how bad it is, and what to do about it.
+"""Findings of `restow doctor`: one for each check, with severity and advice.
 
-Rules are pure: facts in, findings out, time is an argument. Not here: how facts are found
-(`doctor_cluster`, `doctor_files`, `restow.storage.checkup`), and how findings are printed.
+The rules are pure: facts in, findings out, the time is an argument. Not here: collecting facts
+(`doctor_cluster`, `doctor_files`, `restow.storage.checkup`), and printing findings.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from restow.storage.etcd.checkup import MemberFacts
 
 LOG_BYTES_WARNED: Final = 256 * 1024 * 1024
-"""Checkpoints keep the log at some 16 MiB; far more means that someone holds them up."""
+"""Checkpoints keep the log near 16 MiB; a far larger one means that a process blocks them."""
 FREE_BYTES_ERROR: Final = 64 * 1024 * 1024
 FREE_BYTES_WARNED: Final = 1024 * 1024 * 1024
 QUOTA_PART_WARNED: Final = 0.8
 QUOTA_BYTES_DEFAULT: Final = 2 * 1024 * 1024 * 1024
-"""What etcd takes when it was not told otherwise, and does not say."""
+"""The default of etcd, where the quota is neither configured nor reported."""
 WASTE_PART_WARNED: Final = 0.5
 WASTE_BYTES_WARNED: Final = 256 * 1024 * 1024
 LAG_REVISIONS_WARNED: Final = 1000
@@ -36,18 +36,18 @@ NAMES_SHOWN_MAX: Final = 8
 
 
 class Severity(IntEnum):
-    """How bad; the worst decides the exit code."""
+    """The severity of a finding; the worst one decides the exit code."""
 
     OK = 0
     UNSEEN = 1
-    """The check could not be made."""
+    """The check could not be run."""
     WARNING = 2
     ERROR = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check came to."""
+    """The result of one check."""
 
     check: str
     level: Severity
@@ -72,13 +72,13 @@ def error(check: str, text: str, advice: str) -> Finding:
 
 
 def some(names: Sequence[str]) -> str:
-    """A few of many names, and how many more there are."""
+    """The first few names, and how many more there are."""
     shown = ", ".join(names[:NAMES_SHOWN_MAX])
     more = len(names) - NAMES_SHOWN_MAX
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-# The store.
+# Store.
 
 
 IDENTITY: Final = "store identity"
@@ -93,7 +93,7 @@ def judge_store(facts: FileFacts | EtcdFacts) -> Iterator[Finding]:
 
 
 def judge_identity(mark: Mark, seen: Seen, *, name: str) -> Finding:
-    """Whether a store is the one that the servers of a data directory remember."""
+    """Check that the store is the one that the mark in the data directory describes."""
     why = difference(mark, seen, address=name)
     if why is not None:
         return error(
@@ -112,7 +112,7 @@ def judge_identity(mark: Mark, seen: Seen, *, name: str) -> Finding:
 def _judge_file(facts: FileFacts) -> Iterator[Finding]:
     check = "store"
     if facts.problem:
-        advice = f"check that it exists and that this user can read it; else {DAMAGED_ADVICE}"
+        advice = f"check that it exists and is readable by this user; otherwise {DAMAGED_ADVICE}"
         yield error(check, facts.problem, advice)
         return
     if facts.damages:
@@ -124,19 +124,19 @@ def _judge_file(facts: FileFacts) -> Iterator[Finding]:
     else:
         yield ok(
             check,
-            f"{facts.path} is sound: {facts.keys:,} keys at revision {facts.revision},"
+            f"{facts.path} is intact: {facts.keys:,} keys at revision {facts.revision},"
             f" {size_text(facts.size)}",
         )
     if facts.log_size > LOG_BYTES_WARNED:
         yield warning(
             "write-ahead log",
-            f"has {size_text(facts.log_size)}",
-            "look for a process that was stopped, or reads the file for long: it holds up the"
+            f"{size_text(facts.log_size)}",
+            "find a process that is suspended, or reads the file for a long time: it blocks the"
             " checkpoints",
         )
     else:
-        yield ok("write-ahead log", f"has {size_text(facts.log_size)}")
-    yield _judge_room(facts)
+        yield ok("write-ahead log", f"{size_text(facts.log_size)}")
+    yield _judge_disk(facts)
     if (problem := links_problem(facts.path, facts.links)) is not None:
         text, _, advice = problem.partition(". ")
         yield error(IDENTITY, text, advice)
@@ -146,17 +146,17 @@ def _judge_file(facts: FileFacts) -> Iterator[Finding]:
     if facts.mode & OTHERS and not facts.exposures:
         yield warning(
             "store permissions",
-            f"{facts.path} can be read by other users (mode {facts.mode:o}), with every Secret",
+            f"{facts.path} and its Secrets can be read by other users (mode {facts.mode:o})",
             f"chmod 600 {facts.path}",
         )
 
 
-def _judge_room(facts: FileFacts) -> Finding:
-    text = f"{size_text(facts.free)} are free where {facts.path} is"
+def _judge_disk(facts: FileFacts) -> Finding:
+    text = f"{size_text(facts.free)} free on the file system of {facts.path}"
     if facts.free < FREE_BYTES_ERROR:
-        return error("disk", text, "make room: writes are refused when there is none")
+        return error("disk", text, "free some space: writes are refused when the disk is full")
     if facts.free < max(FREE_BYTES_WARNED, facts.size):
-        return warning("disk", text, "make room: a backup and the log need some, too")
+        return warning("disk", text, "free some space: a backup and the log need it")
     return ok("disk", text)
 
 
@@ -164,8 +164,8 @@ def _judge_etcd(facts: EtcdFacts) -> Iterator[Finding]:
     up = [each for each in facts.members if not each.problem]
     down = [each for each in facts.members if each.problem]
     for each in down:
-        advice = "start it, and look at its log"
-        text = f"{each.endpoint} does not answer: {each.problem}"
+        advice = "start it, and check its log"
+        text = f"{each.endpoint} does not respond: {each.problem}"
         many = len(up) * 2 > len(facts.members)
         yield warning("etcd", text, advice) if many else error("etcd", text, advice)
     newest = max((each.revision for each in up), default=0)
@@ -179,39 +179,41 @@ def _judge_member(member: MemberFacts, newest: int) -> Iterator[Finding]:
     check, name = "etcd", member.endpoint
     if not member.has_leader:
         yield error(
-            check, f"{name} knows no leader", "start the other members, or mend the network"
+            check, f"{name} has no leader", "start the other members, or repair the network"
         )
     elif member.is_learner:
         yield warning(
-            check, f"{name} is a learner, which serves nobody", "promote it, or leave it out"
+            check,
+            f"{name} is a learner, which rejects reads and writes",
+            "promote it, or remove it from the address",
         )
     elif newest - member.revision > LAG_REVISIONS_WARNED:
         yield warning(
             check,
             f"{name} is {newest - member.revision:,} revisions behind",
-            "look at its disk and its network",
+            "check its disk and its network",
         )
     else:
-        yield ok(check, f"{name} is well: etcd {member.version}, revision {member.revision}")
+        yield ok(check, f"{name} is healthy: etcd {member.version}, revision {member.revision}")
     if fault := known_fault(member.version):
         text, _, advice = fault.partition("; ")
         yield warning("etcd release", f"{name}: {text}", advice)
     for alarm in member.alarms:
-        advice = "compact and defragment it, then: etcdctl alarm disarm"
+        advice = "compact and defragment it, then run: etcdctl alarm disarm"
         if alarm != "NOSPACE":
-            advice = "replace the member: its data differs from the others'"
-        yield error("etcd alarm", f"{name} has raised {alarm}", advice)
+            advice = "replace the member: its data differs from that of the others"
+        yield error("etcd alarm", f"{name} raised the alarm {alarm}", advice)
     for text in member.errors:
         if not any(alarm in text for alarm in member.alarms):
-            yield warning(check, f"{name} says: {text}", "look at its log")
+            yield warning(check, f"{name} reports: {text}", "check its log")
     yield _judge_size(member)
 
 
 def _judge_size(member: MemberFacts) -> Finding:
     check = "etcd size"
     quota = member.bytes_max or QUOTA_BYTES_DEFAULT
-    text = f"{member.endpoint} holds {size_text(member.bytes_held)} of {size_text(quota)}" + (
-        "" if member.bytes_max else " (the usual quota)"
+    text = f"{member.endpoint} uses {size_text(member.bytes_held)} of {size_text(quota)}" + (
+        "" if member.bytes_max else " (the default quota)"
     )
     waste = member.bytes_held - member.bytes_used
     if member.bytes_held > quota * QUOTA_PART_WARNED:

@@ -1,6 +1,6 @@
-"""What the doctor finds about a cluster of `restow up`: its processes, and its release files.
+"""Checks of `restow doctor` on a cluster of `restow up`: its processes and release files.
 
-Loaded only where there is such a cluster: it needs the extra `server`.
+Imported only where there is such a cluster: it needs the extra `server`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUPERVISOR_SECONDS_MAX: Final = 3.0
 
 
 def examine_releases(data_dir: Path) -> list[Finding]:
-    """The release files that a cluster of `restow up` keeps."""
+    """Check the release files that a cluster of `restow up` keeps."""
     layout = Layout(data_dir)
     try:
         state = read_state(layout.state)
@@ -42,7 +42,7 @@ def examine_releases(data_dir: Path) -> list[Finding]:
 
 
 def judge_releases(layout: Layout, state: ClusterState, *, is_running: bool) -> Iterator[Finding]:
-    """Whether servers can start from the copies of release files that a cluster keeps."""
+    """Check that servers can start from the copies of release files that a cluster keeps."""
     check, state = "release files", at_layout(state, layout)
     found = False
     for release in releases_in_use(state):
@@ -51,21 +51,23 @@ def judge_releases(layout: Layout, state: ClusterState, *, is_running: bool) -> 
             found = True
             if is_running:
                 yield warning(
-                    check, text, "none needed while `restow up` runs: it writes the copy again"
+                    check, text, "no action needed: the running `restow up` writes the copy again"
                 )
             else:
-                yield error(check, f"no server starts from {text}", advice)
+                yield error(check, f"no server can start from {text}", advice)
     for notice in rollback_notices(state):
         text, _, advice = notice.rpartition(": ")
         found = True
-        yield warning(check, text, f"{advice}; or go to another release: restow upgrade --to NAME")
+        yield warning(
+            check, text, f"{advice}; or upgrade to another release: restow upgrade --to NAME"
+        )
     if not found:
         yield ok(check, "servers can start from every release file that the cluster keeps")
 
 
 async def examine_processes(data_dir: Path, runtime: Runtime) -> list[Finding]:
-    """Whether the processes of `restow up` run: a server that was given up has no lease any more,
-    so that the other servers do not show it."""
+    """Check that the processes of `restow up` run. A server that is no longer restarted has no
+    lease, so the other servers do not show it."""
     layout = Layout(data_dir)
     if supervisor_of(layout) is None:
         return []
@@ -73,21 +75,21 @@ async def examine_processes(data_dir: Path, runtime: Runtime) -> list[Finding]:
         async with runtime.clock.timeout(SUPERVISOR_SECONDS_MAX):
             overview = await ControlClient(data_dir).overview()
     except (ClusterError, TimeoutError) as problem:
-        return [unseen("processes", f"`restow up` does not answer: {str(problem) or 'time-out'}")]
+        return [unseen("processes", f"`restow up` does not respond: {str(problem) or 'timeout'}")]
     return judge_processes(layout, overview)
 
 
 def judge_processes(layout: Layout, overview: ProcessOverview) -> list[Finding]:
-    """The processes that the supervisor does not keep running."""
+    """Report the processes that do not run and are not restarted."""
     found = []
     for each in overview.processes:
         if each.state not in NOT_RUNNING:
             continue
-        advice = f"correct what its log says ({layout.log(each.name)}), then "
+        advice = f"fix the error in its log ({layout.log(each.name)}), then "
         if each.index is None:
-            advice += "start the cluster again: stop `restow up`, and run it again"
+            advice += "restart the cluster: stop `restow up`, and run it again"
         else:
             release = overview.label(each.release)
             advice += f"start it: restow upgrade --to {release} --server {each.index}"
-        found.append(error("processes", f"{each.name} does not run: {each.note}", advice))
-    return found or [ok("processes", f"{len(overview.processes)} run")]
+        found.append(error("processes", f"{each.name} is not running: {each.note}", advice))
+    return found or [ok("processes", f"all {len(overview.processes)} are running")]

@@ -1,7 +1,7 @@
-"""The certificates for etcd as words of a command: the same three for every command with a store.
+"""The certificate flags for etcd, which are the same in every command with a store.
 
-They become part of the store's address, which is all that is passed on and remembered. Not here:
-what is done with the files (`restow.storage.etcd`).
+They become part of the store's address, which is all that is passed on and stored. Not here: the
+use of the files (`restow.storage.etcd`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLAGS: Final = (
     ("key", "etcd_keyfile", "--etcd-keyfile"),
 )
 ABOUT: Final = """\
-For a store at etcds://HOST:PORT. The files are read again when they change.
+For a store at etcds://HOST:PORT. The files are reloaded when they change.
 """
 
 
@@ -29,20 +29,25 @@ def add_etcd_files(parser: argparse.ArgumentParser) -> None:
         "--etcd-cafile",
         type=Path,
         metavar="FILE",
-        help="authorities that etcd's certificate is checked with; default: the machine's own",
+        help="CA certificates that verify etcd; default: those of the operating system",
     )
-    add("--etcd-certfile", type=Path, metavar="FILE", help="the client certificate to show")
-    add("--etcd-keyfile", type=Path, metavar="FILE", help="its key, for nobody else to read")
+    add("--etcd-certfile", type=Path, metavar="FILE", help="client certificate for etcd")
+    add(
+        "--etcd-keyfile",
+        type=Path,
+        metavar="FILE",
+        help="private key of the client certificate; must not be readable by others",
+    )
 
 
 def given_etcd_files(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The flags of these files with their values, as they were given."""
+    """The flags of these files with their values, as given."""
     found = ((flag, getattr(arguments, field, None)) for _, field, flag in _FLAGS)
     return tuple(word for flag, path in found if path is not None for word in (flag, str(path)))
 
 
 def with_etcd_files(address: str, arguments: argparse.Namespace) -> str:
-    """The address together with the files that were given. `OpenRefused` where they do not fit."""
+    """The address with the given files added. Raises `OpenRefused` if they do not fit it."""
     given = {
         name: getattr(arguments, field)
         for name, field, _ in _FLAGS
@@ -53,13 +58,13 @@ def with_etcd_files(address: str, arguments: argparse.Namespace) -> str:
     flags = ", ".join(flag for name, _, flag in _FLAGS if name in given)
     if not address.startswith("etcds://"):
         shown = address or "the store in the data directory"
-        raise OpenRefused(f"{flags}: only for a store at etcds://HOST:PORT, and not for {shown}")
+        raise OpenRefused(f"{flags}: only for a store at etcds://HOST:PORT, not for {shown}")
     if ("cert" in given) != ("key" in given):
-        raise OpenRefused("--etcd-certfile and --etcd-keyfile are given together")
+        raise OpenRefused("--etcd-certfile and --etcd-keyfile must be given together")
     place, _, query = address.partition("?")
     parts = [part for part in query.split("&") if part]
     for name, _, flag in _FLAGS:
         if name in given and any(part.startswith(f"{name}=") for part in parts):
-            raise OpenRefused(f"{flag}: the address of the store names such a file already")
+            raise OpenRefused(f"{flag}: the store address already contains this file")
     parts += [f"{name}={quote(str(path.absolute()))}" for name, path in given.items()]
     return f"{place}?{'&'.join(parts)}"

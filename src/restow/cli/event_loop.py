@@ -1,6 +1,6 @@
 """The event loop of a command: uvloop if it is installed (extra `server`), otherwise asyncio's.
 
-Without the noise of connections that end. Not here: signals, and what a command does.
+It suppresses spurious errors of closed connections. Not here: signals, and the commands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end, on a loop of its own."""
+    """Run a coroutine to its end, on a new event loop."""
     try:
         import uvloop
     except ModuleNotFoundError:
@@ -30,7 +30,7 @@ async def _run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """uvloop reports data that arrives on a TLS connection just as it is aborted as an error."""
+    """Ignore the error of uvloop for data that arrives while a TLS connection is aborted."""
     error = context.get("exception")
     if isinstance(error, RuntimeError) and "the handler is closed" in str(error):
         logger.debug("%s: %s", context.get("message"), error)

@@ -1,8 +1,8 @@
-"""What a process does first because it holds keys: files for nobody else, no dumps of memory.
+"""Process hardening, because servers hold keys: private files, and no core dumps.
 
-A core file would hold every key of a cluster, and so would what another process of the same user
-reads from its memory. Who debugs says RESTOW_ALLOW_CORE_DUMPS=1. Linux only in part: elsewhere
-there is no such call, and the limit is all there is.
+A core file contains every key of a cluster, and so does the memory that another process of the same
+user can read. For debugging set RESTOW_ALLOW_CORE_DUMPS=1. Only Linux has `prctl`; elsewhere the
+resource limit is the only protection.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PR_SET_DUMPABLE: Final = 4
 
 
 def harden(environ: Mapping[str, str] = os.environ) -> None:
-    """Make new files private, and keep the memory of this process to itself."""
+    """Create new files private, and protect the memory of this process."""
     os.umask(UMASK)
     if environ.get(ALLOW_CORE_DUMPS) == "1":
         return
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
     if sys.platform == "linux":
-        # The limit does not count where the kernel pipes a core to a program; this does.
+        # The kernel ignores the limit if it pipes cores to a program; this covers that case.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,8 +1,8 @@
-"""Commands that a message tells the user to run, with the flags that select the cluster in use.
+"""Commands in messages, completed with the flags that select the cluster in use.
 
-A hint that leaves out `--data-dir` or `--kubeconfig` would act on another cluster when it is copied
-into a shell. `Hints.of` keeps what the running command was given; `command` renders one command
-line, and `complete` adds the flags to the commands inside an advice.
+Without `--data-dir` or `--kubeconfig` a hint would act on another cluster when it is copied into a
+shell. `Hints.of` keeps the flags of the running command; `command` renders one command line, and
+`complete` adds the flags to the commands inside an advice.
 
 Not here: the advice itself.
 """
@@ -31,26 +31,26 @@ _COMMAND: Final = re.compile(
     + "|".join(sorted((_BY_DIRECTORY | _BY_STORE | _BY_ALL | _BY_API) - {"kubectl", "store"}))
     + rf"|store (?:{_STORE_VERBS})))\b(?!:| --(?:data-dir|store|snapshot|kubeconfig|server)\b)"
 )
-"""A command of an advice that does not say itself on which cluster it acts. With a colon behind it,
-it is the beginning of an error message."""
+"""A command in an advice that does not select its cluster itself. Followed by a colon, it is the
+beginning of an error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """How the cluster in use was selected."""
+    """The flags that selected the cluster in use."""
 
     data_dir: Path | None = None
-    """The directory of the cluster; None if it is not known."""
+    """The directory of the cluster; None if unknown."""
     store: tuple[str, ...] = ()
     """`--store` with its flags, as given."""
     kubeconfig: Path | None = None
     context: str = ""
     asks_api: bool = False
-    """The cluster is selected by a kubeconfig; where its store is, that does not say."""
+    """The cluster is selected by a kubeconfig, which does not locate its store."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Hints:
-        """The flags that were given to the running command."""
+        """Take the flags of the running command."""
         given = vars(arguments)
         store = given.get("store")
         flags = ("--store", str(store), *given_etcd_files(arguments)) if store else ()
@@ -74,7 +74,7 @@ class Hints:
         return shlex.join((*program, *self._flags(name), *words))
 
     def complete(self, advice: str) -> str:
-        """The advice with these flags behind each command that has none of its own."""
+        """The advice, with these flags added to each command that has none."""
 
         def completed(found: re.Match[str]) -> str:
             words = found[0].split()
@@ -84,7 +84,7 @@ class Hints:
         return _COMMAND.sub(completed, advice)
 
     def failure(self, error: Exception, address: str) -> str:
-        """Why a store could not be used; of a damaged one, which it is and what to do."""
+        """Why a store could not be used; for a damaged one with its path and the remedy."""
         if not isinstance(error, StoreDamaged):
             return str(error)
         path = address.partition(":")[2] if address.startswith("sqlite:") else ""
@@ -108,11 +108,11 @@ class Hints:
         return ("--data-dir", str(self.data_dir))
 
     def _unknown_store(self) -> tuple[str, ...]:
-        """Without a flag the command would use the store in the default directory."""
+        """The default would be the store in the default directory, so ask for an address."""
         return ("--store", "ADDRESS") if self.asks_api and self.data_dir is None else ()
 
     def _api(self) -> tuple[str, ...]:
-        """A directory has a kubeconfig of its own, which $KUBECONFIG need not name."""
+        """A data directory has its own kubeconfig, which $KUBECONFIG may not contain."""
         file = self.kubeconfig
         if file is None and self.data_dir is not None:
             file = Layout(self.data_dir).kubeconfig
@@ -121,6 +121,6 @@ class Hints:
 
 
 def _is_cluster(directory: Path) -> bool:
-    """Whether `restow up` or `restow serve` keeps its files there."""
+    """Whether the directory belongs to `restow up` or `restow serve`."""
     layout = Layout(directory)
     return layout.pki.is_dir() and (layout.state.is_file() or layout.store.is_file())

@@ -1,10 +1,10 @@
-"""Which API servers use a store now: for commands that would write past them.
+"""The API servers that use a store now, for commands that write directly to it.
 
-A server counts while its lease is fresh. One whose lease cannot be read counts as well: to ask once
-too often does no harm. A supervisor of `restow up` counts by its lock, also while its servers
+A server counts until its lease expires. One whose lease cannot be read counts as well: an unneeded
+confirmation does no harm. A supervisor of `restow up` counts by its lock, also while its servers
 restart.
 
-Not here: who may write.
+Not here: permissions to write.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from restow.storageversion.object_codec import LEASES_PREFIX
 
 SERVERS_MAX: Final = 100
 IDENTITY_PREFIX: Final = "apiserver-"
-"""Of the leases of API servers, those of Kubernetes too."""
+"""Prefix of the leases of API servers, those of Kubernetes too."""
 LEASE_SECONDS_DEFAULT: Final = 3_600
 SKEW_SECONDS: Final = 5.0
 
 
 async def live_servers(storage: Storage, now: datetime) -> list[str]:
-    """The ids of the servers whose leases are fresh."""
+    """Return the ids of servers whose leases are not expired."""
     members = await _names(storage, SERVERS_PREFIX, "")
     identities = await _names(storage, LEASES_PREFIX, IDENTITY_PREFIX)
     found: list[str] = []
     for name in sorted(members | identities):
         item = await storage.get(Key(LEASES_PREFIX + name))
-        if item is None or not _is_over(item.value, now):
+        if item is None or not _is_expired(item.value, now):
             found.append(name)
     return found
 
 
 def local_supervisor(address: str, data_dir: Path | None) -> str | None:
-    """The process id of the `restow up` that runs this store; None if none does."""
+    """The process id of the `restow up` that uses this store, or None."""
     scheme, _, rest = address.partition(":")
     directory = data_dir or (Path(rest).parent if scheme == "sqlite" else None)
     return None if directory is None else supervisor_of(Layout(directory))
@@ -54,8 +54,8 @@ async def _names(storage: Storage, prefix: str, begin: str) -> set[str]:
     return {item.key.removeprefix(prefix) for item in page.items}
 
 
-def _is_over(lease: bytes, now: datetime) -> bool:
-    """Whether a lease was not renewed in time; of what cannot be read that is not known."""
+def _is_expired(lease: bytes, now: datetime) -> bool:
+    """Whether a lease is expired; False if it cannot be read."""
     try:
         fields = orjson.loads(lease)
     except orjson.JSONDecodeError:

@@ -1,6 +1,6 @@
-"""The log of a command that runs until it is stopped: to standard error, as text or JSON.
+"""Logging of long-running commands: to standard error, as text or JSON.
 
-Not here: what is logged.
+Not here: the messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def set_up_logging(log_format: str, verbosity: int) -> None:
-    """Logs go to standard error, for people or as one JSON object a line."""
+    """Log to standard error, as text or as one JSON object per line."""
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
         handler.setFormatter(_JsonFormatter())
@@ -22,7 +22,7 @@ def set_up_logging(log_format: str, verbosity: int) -> None:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats a record as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {

@@ -1,7 +1,7 @@
-"""The `restow` command: a table of commands, and the one that was asked for.
+"""The `restow` command: the table of commands, and the dispatch to them.
 
 A command is a module with two functions: `add_arguments` and `run`. It is imported only when it
-is called. A command whose libraries are not installed names the extra that installs them.
+is called. If its libraries are missing, the error names the extra that installs them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ EXIT_PIPE_CLOSED = 141
 
 
 class CommandModule(Protocol):
-    """What the module of a command has. Its `EPILOG`, if it has one, ends the help text."""
+    """The functions of a command module. An optional `EPILOG` ends the help text."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
@@ -26,7 +26,7 @@ class CommandModule(Protocol):
 
 
 class Command(NamedTuple):
-    """A row of the table."""
+    """One command of the table."""
 
     name: str
     summary: str
@@ -34,27 +34,27 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("backup", "write the whole store into one file"),
-    Command("census", "count what a store really holds, by version"),
-    Command("completion", "print a script that completes words"),
+    Command("census", "count the stored objects by version and key"),
+    Command("completion", "print a shell completion script"),
     Command("controllers", "run trigger and migrator"),
-    Command("demo", "tell and check a rolling upgrade on real servers"),
-    Command("doctor", "look for what is wrong with a cluster"),
-    Command("migrate", "rewrite what is stored in another version"),
-    Command("preflight", "say whether a release is safe to go to"),
-    Command("restore", "make a new store from a backup"),
+    Command("demo", "run a checked rolling upgrade on real servers"),
+    Command("doctor", "check a cluster for problems"),
+    Command("migrate", "rewrite objects stored in another version"),
+    Command("preflight", "check whether a release is safe"),
+    Command("restore", "create a new store from a backup"),
     Command("serve", "run one API server"),
-    Command("status", "show what is stored how, and what runs"),
+    Command("status", "show storage versions, migrations, servers"),
     Command("store", "put, get, list and watch keys of a store"),
-    Command("up", "run a whole cluster on this machine"),
-    Command("upgrade", "roll the servers of a cluster to a release"),
-    Command("version", "say which restow this is"),
+    Command("up", "run a cluster on this machine"),
+    Command("upgrade", "upgrade the servers of a cluster to a release"),
+    Command("version", "print the version of restow"),
 )
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses words that it does not know itself, so that the usage shown is that of the command.
+    """Rejects unknown arguments itself, so that the usage shown is that of the command.
 
-    Otherwise they are handed up to the parser of the whole line, which knows no options.
+    Otherwise argparse passes them to the top-level parser, which has no options.
     """
 
     def parse_known_args(  # type: ignore[override]
@@ -67,10 +67,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of the line, and an empty one for each command, which its module fills."""
+    """The top-level parser, and an empty one for each command, filled by its module."""
     parser = _Parser(
         prog="restow",
-        description="A Kubernetes-style API server that knows the storage version of every object.",
+        description="A Kubernetes-style API server that tracks every object's storage version.",
     )
     places = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     parsers: dict[str, argparse.ArgumentParser] = {
@@ -83,9 +83,9 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
 
 
 def make_whole_parser() -> argparse.ArgumentParser:
-    """A parser with the arguments of all commands. Loads the module of each: it takes a moment.
+    """A parser with the arguments of all commands. It imports all their modules, which is slow.
 
-    A command that needs an extra which is not installed has no arguments here.
+    A command whose extra is not installed has no arguments here.
     """
     from restow.aio.extras import missing_extra
 
@@ -109,18 +109,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
     try:
-        module = _load(called, parsers[called])  # may take a second, in which Ctrl-C may come
+        module = _load(called, parsers[called])  # may take a second; Ctrl-C is possible
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # A terminal may not know every letter.
+            # The encoding of a terminal may lack some characters.
             sys.stdout.reconfigure(errors="backslashreplace")
         arguments = parser.parse_args(words)
-        arguments.words = tuple(words)  # for a command that starts others like itself
-        arguments.make_whole_parser = make_whole_parser  # for the command that lists them all
+        arguments.words = tuple(words)  # for a command that starts workers like itself
+        arguments.make_whole_parser = make_whole_parser  # for `completion`
         return module.run(arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader has left, as in `restow ... | head`. Let the last flush go nowhere.
+        # The reader has closed the pipe, as in `restow ... | head`. Discard the last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
     except Exception as error:
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _load(name: str, parser: argparse.ArgumentParser) -> CommandModule:
-    """Import the module of a command, and let it fill its parser."""
+    """Import a command module, and let it add its arguments."""
     module = cast(CommandModule, importlib.import_module(f"restow.cli.{name}"))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = getattr(module, "EPILOG", None)
@@ -142,7 +142,7 @@ def _load(name: str, parser: argparse.ArgumentParser) -> CommandModule:
 
 
 def _called(words: Sequence[str]) -> str | None:
-    """Find the command among the words: the first that is no option."""
+    """Find the command: the first word that is not an option."""
     name = next((word for word in words if not word.startswith("-")), None)
     return name if any(command.name == name for command in COMMANDS) else None
 

@@ -1,7 +1,7 @@
-"""`restow migrate`: rewrite what is stored in another version, now, and watch it.
+"""`restow migrate`: rewrite objects stored in another version now, and show the progress.
 
-The work is in `restow.migration.manual`; what is shown is in `restow.cli.migrate_progress`. Here
-are the words of the command, and what its exit code says.
+The work is in `restow.migration.manual`, the display in `restow.cli.migrate_progress`. This module
+has the arguments and the exit code.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from restow.migration.trigger.eligibility import NEEDED_VERBS
 from restow.migration.trigger.eligibility import DiscoveredVersion as Eligible
 from restow.migration.trigger.sources import eligible_resources
 
-_say = partial(fail, "migrate")
+_fail = partial(fail, "migrate")
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_FAILED = 3
-INTERRUPTED = "stopped; what was done is kept, and the next run goes on where this one was"
+INTERRUPTED = "stopped; progress is kept, and the next run resumes from the checkpoint"
 
 EPILOG = """\
-Resources are named as kubectl takes them: deploy, deployments, deployments.apps. One whose storage
-version has not changed since its last completed run is skipped, unless --force is given.
+Resources are named as in kubectl: deploy, deployments, deployments.apps. One whose storage version
+has not changed since its last completed run is skipped, unless --force is given.
 
-  restow migrate deployments.apps         everything stored in another version is rewritten
-  restow migrate --all                    all resources that have changed
-  restow migrate --dry-run secrets        which objects admission or validation would refuse
-  restow migrate --pause secrets          hold it; --resume lets it go on, --cancel ends it
+  restow migrate deployments.apps         rewrite all objects stored in another version
+  restow migrate --all                    all resources whose version changed
+  restow migrate --dry-run secrets        list objects that admission or validation would reject
+  restow migrate --pause secrets          pause it; --resume continues, --cancel ends it
 
-Where controllers run (restow controllers), they do the work, and it is shown here as it goes on.
-Where none do, it is done here. Either way it ends when servers stop agreeing on a version, and it
-succeeds only when a whole pass has found nothing left to rewrite.
+Where controllers run (restow controllers), they do the work, and its progress is shown. Otherwise
+this command does it. In both cases the migration is aborted when servers stop agreeing on a
+version, and it succeeds only when a whole pass has found no stale object.
 
-Exit codes: 0 all is stored in the current version; 1 the cluster cannot be reached, or its servers
-do not agree; 2 wrong usage; 3 objects could not be rewritten, or it was aborted.
+Exit codes: 0 all objects are in the current version; 1 the cluster cannot be reached, or its
+servers do not agree; 2 wrong usage; 3 objects could not be rewritten, or it was aborted.
 """
 
 
@@ -75,29 +75,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("resources", nargs="*", metavar="RESOURCE")
     parser.add_argument("--all", action="store_true", help="every resource that can be migrated")
     parser.add_argument(
-        "--force", action="store_true", help="also what has not changed since it was last migrated"
+        "--force",
+        action="store_true",
+        help="include resources unchanged since their last migration",
     )
     verbs = parser.add_mutually_exclusive_group()
     verbs.add_argument(
         "--dry-run",
         action="store_true",
-        help="write nothing; name the objects that would be refused",
+        help="write nothing; list the objects that would be rejected",
     )
-    verbs.add_argument("--pause", action="store_true", help="hold migrations that are under way")
-    verbs.add_argument("--resume", action="store_true", help="let migrations that are held go on")
-    verbs.add_argument("--cancel", action="store_true", help="end migrations that are under way")
+    verbs.add_argument("--pause", action="store_true", help="pause running migrations")
+    verbs.add_argument("--resume", action="store_true", help="resume paused migrations")
+    verbs.add_argument("--cancel", action="store_true", help="cancel running and paused migrations")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     parser.add_argument(
         "--failures",
         type=Path,
         metavar="FILE",
-        help="write each object that failed to a file, a line of JSON each",
+        help="write each failed object to this file, as one JSON object per line",
     )
     parser.add_argument(
         "--namespace",
         default=NAMESPACE_DEFAULT,
         metavar="NAME",
-        help=f"where the leases of controllers are; default: {NAMESPACE_DEFAULT}",
+        help=f"namespace of the leases of controllers; default: {NAMESPACE_DEFAULT}",
     )
     add_connection(parser)
     add_pace(parser)
@@ -105,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if bool(arguments.resources) == arguments.all:
-        return _say("name resources, or say --all", EXIT_USAGE)
+        return _fail("name resources, or use --all", EXIT_USAGE)
     try:
         config = find_cluster(arguments)
         with ExitStack() as stack:
@@ -114,16 +116,16 @@ def run(arguments: argparse.Namespace) -> int:
                 failures = stack.enter_context(arguments.failures.open("w", encoding="utf-8"))
             return run_async(_Command(arguments, failures).run(config))
     except (ConfigInvalid, NoSuchResource, ValueError) as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except (ClientError, StatusError, OSError) as error:
-        return _say(error, EXIT_REFUSED)
+        return _fail(error, EXIT_REFUSED)
     except KeyboardInterrupt:
-        _say(INTERRUPTED, EXIT_REFUSED)
+        _fail(INTERRUPTED, EXIT_REFUSED)
         raise
 
 
 class _Command:
-    """One call of the command."""
+    """One invocation of the command."""
 
     def __init__(self, arguments: argparse.Namespace, failures: TextIO | None) -> None:
         self._arguments = arguments
@@ -149,11 +151,11 @@ class _Command:
                 return await self._dry_run(bulk, resources)
             async with ManualMigration(client, found, bulk=bulk, options=self._options) as by_hand:
                 if self._arguments.pause or self._arguments.resume or self._arguments.cancel:
-                    return await self._steer(by_hand, resources)
+                    return await self._control(by_hand, resources)
                 return await self._migrate(by_hand, resources)
 
     def _chosen(self, found: DiscoveredResources) -> list[ApiResource]:
-        """What was asked for. Raises NoSuchResource, or a ValueError for what has no objects."""
+        """Return the selected resources. Raises NoSuchResource; ValueError for a missing verb."""
         can = eligible_resources(found)
         served = {each.resource: each for each in found.resources}
         if self._arguments.all:
@@ -163,14 +165,14 @@ class _Command:
             resource = found.find(text)
             missing = ", ".join(sorted(NEEDED_VERBS - resource.verbs))
             if missing:
-                raise ValueError(f"{text} cannot be migrated: it has no verb {missing}")
+                raise ValueError(f"{text} cannot be migrated: it does not support {missing}")
             if resource.group_resource not in can:
-                # Another group shows the same objects, and has the version they are stored in.
+                # Another group serves the same objects, and has their storage version.
                 resource = served[_home_of(resource, can.values())]
             chosen[resource.group_resource] = resource
         return list(chosen.values())
 
-    # Migrating.
+    # Migration.
 
     async def _migrate(self, by_hand: ManualMigration, resources: list[ApiResource]) -> int:
         places = asyncio.Semaphore(self._arguments.parallel)
@@ -221,9 +223,9 @@ class _Command:
         }
         self._failures.write(orjson.dumps(fields).decode() + "\n")
 
-    # The other verbs.
+    # Pause, resume, cancel, dry run.
 
-    async def _steer(self, by_hand: ManualMigration, resources: list[ApiResource]) -> int:
+    async def _control(self, by_hand: ManualMigration, resources: list[ApiResource]) -> int:
         arguments, found = self._arguments, 0
         for each in resources:
             name = each.group_resource
@@ -236,11 +238,11 @@ class _Command:
             for request in names:
                 print(f"{name}: {request} {done}")
         if not found:
-            print("no migration is under way")
+            print("no migration is running")
         return 0
 
     async def _dry_run(self, client: ApiClient, resources: list[ApiResource]) -> int:
-        """Sequentially: it is asked for by someone who wants to be careful."""
+        """Dry run, one resource at a time to keep the load low."""
         refused: list[dict[str, Any]] = []
         for each in resources:
             name = str(each.group_resource)
@@ -258,8 +260,8 @@ class _Command:
             if self._arguments.output == "text":
                 unknown = f", {done.unknown:,} unknown" if done.unknown else ""
                 print(
-                    f"{name}: {done.scanned:,} objects tried, {done.refused:,} would be"
-                    f" refused{unknown}"
+                    f"{name}: {done.scanned:,} objects checked, {done.refused:,} would be"
+                    f" rejected{unknown}"
                 )
         if self._arguments.output == "json":
             print_json(refused)

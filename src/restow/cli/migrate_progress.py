@@ -1,6 +1,6 @@
-"""What `restow migrate` shows: a bar for each resource, or lines where nobody sees bars.
+"""The progress display of `restow migrate`: a bar for each resource, or lines without a terminal.
 
-Not here: anything that decides.
+Not here: any decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from restow.migration.manual import ManualOutcome, ManualResult
 from restow.migration.migration_objects import condition, mapping, text
 from restow.migration.migrator.jobs import RunListener
 from restow.migration.migrator.passes import ObjectFailure, PageDone
-from restow.migration.migrator.progress import Progress as Sofar
+from restow.migration.migrator.progress import Progress as ProgressSoFar
 
 FAILURES_SHOWN_MAX: Final = 20
 WIDTH_OF_FILES: Final = 160
@@ -32,7 +32,7 @@ _MARKS: Final = {
 
 
 class ProgressDisplay:
-    """Enter it to show; one row for each resource that has begun."""
+    """A context manager that displays progress; one row for each resource that has started."""
 
     def __init__(self, *, is_quiet: bool, console: Console | None = None) -> None:
         is_terminal = sys.stderr.isatty()
@@ -42,7 +42,7 @@ class ProgressDisplay:
             width=width,
             highlight=False,
             markup=False,
-            emoji=False,  # `aesgcm:new:…` is a key, not a picture
+            emoji=False,  # `aesgcm:new:…` is a key, not an emoji
         )
         self._is_quiet = is_quiet
         self._bars = Progress(
@@ -65,42 +65,42 @@ class ProgressDisplay:
         self._bars.stop()
 
     def listener(self, name: str, on_failure: Callable[[ObjectFailure], None]) -> RunListener:
-        """For an engine that runs in this process."""
+        """The listener for a migration that runs in this process."""
 
-        def page(_done: PageDone, progress: Sofar) -> None:
+        def page(_done: PageDone, progress: ProgressSoFar) -> None:
             counts, remaining = progress.position.counts, progress.remaining
             total = None if remaining is None else counts.scanned + remaining
             self._show(name, progress.text(), done=counts.scanned, total=total)
 
         return RunListener(
-            began=lambda: self._show(name, "begun"),
-            resumed=lambda: self._show(name, "goes on where an earlier run was"),
+            began=lambda: self._show(name, "started"),
+            resumed=lambda: self._show(name, "resuming from the checkpoint"),
             page=page,
             failed=on_failure,
             paused=lambda: self._show(name, "paused"),
-            released=lambda: self._show(name, "goes on"),
+            released=lambda: self._show(name, "resumed"),
         )
 
     def follow(self, name: str) -> Callable[[Object], None]:
-        """For a request that controllers work off."""
+        """Return a function that shows a migration run by the controllers."""
 
         def show(request: Object) -> None:
             progress = mapping(mapping(request, "status"), "progress")
             done, left = _number(progress.get("scanned")), progress.get("remaining")
-            said = text(condition(request, "Running") or {}, "message") or "waits for its turn"
+            said = text(condition(request, "Running") or {}, "message") or "pending"
             total = done + _number(left) if isinstance(left, int) else None
             self._show(name, said, done=done, total=total)
 
         return show
 
     def fail(self, name: str, failure: ObjectFailure) -> None:
-        """An object has failed."""
+        """Record an object that failed."""
         known = self._failures.setdefault(name, [])
         if len(known) < FAILURES_SHOWN_MAX:
             known.append(failure)
 
     def end(self, result: ManualResult) -> None:
-        """A resource has ended."""
+        """Print the result of a resource."""
         row = self._rows.pop(result.resource, None)
         if row is not None:
             self._bars.remove_task(row)
@@ -112,7 +112,7 @@ class ProgressDisplay:
             self._print(f"            {place}: {failure.reason}: {failure.message}")
 
     def summary(self, results: Sequence[ManualResult]) -> None:
-        """One line about all."""
+        """Print the skipped resources, and one line of totals."""
         skipped = [each for each in results if each.verdict is ManualOutcome.SKIPPED]
         for each in sorted(skipped, key=lambda each: each.resource)[:FAILURES_SHOWN_MAX]:
             self._print(f"{_MARKS[each.verdict]:>10}  {each.resource}: {each.message}")

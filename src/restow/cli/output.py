@@ -1,4 +1,4 @@
-"""What all commands print in one way: why they failed, and JSON."""
+"""Output that all commands share: errors and JSON."""
 
 import sys
 from typing import Any
@@ -7,11 +7,11 @@ import orjson
 
 
 def fail(command: str, error: object, code: int) -> int:
-    """Say on standard error why a command failed; the exit code."""
+    """Print on standard error why a command failed, and return the exit code."""
     print(f"restow {command}: {error}", file=sys.stderr)
     return code
 
 
 def print_json(value: Any) -> None:
-    """Print an answer as JSON that people can read too."""
+    """Print indented JSON."""
     print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

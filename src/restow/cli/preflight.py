@@ -1,7 +1,7 @@
-"""`restow preflight`: whether an upgrade or downgrade to a release is safe, and if not, why.
+"""`restow preflight`: check whether an upgrade or downgrade to a release is safe.
 
-Or whether it may do without an encryption key (`preflight_key`). The rules are in
-`restow.migration.preflight`; here are the words of the command, its table and its JSON.
+It also checks whether an encryption key can be removed (`preflight_key`). The rules are in
+`restow.migration.preflight`; this module has the arguments, the table and the JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from restow.cli.connection import add_connection, find_cluster
 from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
 from restow.cli.output import fail, print_json
-from restow.cli.preflight_key import ask_key
+from restow.cli.preflight_key import check_key
 from restow.cli.preflight_store import keys_of_file, scan_source
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
 from restow.cli.untrusted_text import shown
@@ -55,24 +55,24 @@ EPILOG = """\
   restow preflight --to kubernetes-1.29 --context production -o json
   restow preflight --drop-key aesgcm:key1 --store etcd://127.0.0.1:2379
 
-RELEASE is the name of a shipped release, a file of one, or a real Kubernetes release. A restow
-cluster is judged by what a restow server of that release can read, a real one by what is known of
-that release of Kubernetes.
+RELEASE is the name of a shipped release, a release file, or a Kubernetes release. A restow cluster
+is checked against what a restow server of that release can read, a Kubernetes cluster against what
+is known of that Kubernetes release.
 
-The answer is safe if the target can read every raw value where it looks for it, every server that
-can still write writes only what the target can read, and no server writes without reporting; the
-running servers must also be able to read what the target writes, and agree. Servers of restow scan
-their store for it (this takes the right to create storagescans.storage.restow.dev). On stock
-Kubernetes give the store with --store, as for `restow census`; without it the answer rests on
-StorageStates or on discovery, and says so. Missing information is "unknown", and not safe.
-It only reads; `restow upgrade` asks the same before each step.
+The result is "safe" if the target can read every raw value in its location, every server that can
+still write writes only versions that the target can read, and no server writes without reporting.
+The running servers must also agree, and be able to read what the target writes. For this, restow
+servers scan their store (which requires permission to create storagescans.storage.restow.dev). On
+stock Kubernetes pass the store with --store, as for `restow census`; without it the result is based
+on StorageStates or on discovery, and says so. If information is missing, the result is "unknown",
+which is not safe. The command only reads; `restow upgrade` runs the same check before each step.
 
-With --drop-key it answers whether an encryption key may be taken out of the configurations of all
-servers: when none writes with it or waits to do so, when no StorageState says that anything may be
-stored under it, and when the raw store, which is read as restow census does, holds nothing under
-it. Only what is stored now is counted: backups that are to be restored later need the key still.
+With --drop-key it checks whether an encryption key can be removed from the configurations of all
+servers: no server writes with it or is about to, no StorageState lists it as persisted, and no
+value in the raw store, which is read as by restow census, is encrypted with it. Only current values
+are checked: backups that are to be restored later still need the key.
 
-Exit codes: 0 safe, 1 not safe or unknown, 2 wrong usage, or the cluster cannot be asked.
+Exit codes: 0 safe, 1 not safe or unknown, 2 wrong usage, or the cluster cannot be reached.
 """
 
 
@@ -81,25 +81,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     question.add_argument(
         "--to",
         metavar="RELEASE",
-        help="a shipped release such as x+1, a file, or a real release such as kubernetes-1.29",
+        help="a shipped release such as x+1, a file, or a release such as kubernetes-1.29",
     )
     question.add_argument(
         "--drop-key",
         metavar="NAME",
-        help="an encryption key, called as in its configuration, or such as aesgcm:key1",
+        help="an encryption key: its configured name, or a full name such as aesgcm:key1",
     )
-    add_store(parser, forms=f"a store that is read by this command: {SOURCE_FORMS}")
+    add_store(parser, forms=f"a store to be read by this command: {SOURCE_FORMS}")
     parser.add_argument(
         "--encryption-provider-config",
         type=Path,
         metavar="FILE",
-        help="the encryption configuration of the target; without it encrypted resources are"
-        " unknown",
+        help="encryption configuration of the target; without it encrypted resources are unknown",
     )
     parser.add_argument(
         "--accept-discovery-only",
         action="store_true",
-        help="on stock Kubernetes: accept an answer without evidence of what was stored before",
+        help="on stock Kubernetes: accept a result without evidence of previously stored versions",
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     add_connection(parser)
@@ -110,16 +109,16 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.drop_key is not None:
             address = chosen_store(arguments)
-            asked = ask_key(find_cluster(arguments), arguments.drop_key, address=address)
+            check = check_key(find_cluster(arguments), arguments.drop_key, address=address)
         else:
-            question = PreflightQuestion(
+            options = PreflightOptions(
                 release=arguments.to,
                 store=chosen_store(arguments) if is_store_given else "",
                 keys_file=arguments.encryption_provider_config,
                 accepts_discovery=arguments.accept_discovery_only,
             )
-            asked = _ask(find_cluster(arguments), question)
-        report, server = run_async(asked)
+            check = _check(find_cluster(arguments), options)
+        report, server = run_async(check)
     except (ClientError, StatusError, ReleaseError, ClusterRefused, StorageError) as error:
         return fail("preflight", error, EXIT_USAGE)
     hints = Hints.of(arguments)
@@ -134,35 +133,35 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreflightQuestion:
-    """What a person asks of a cluster."""
+class PreflightOptions:
+    """The target and the sources of evidence."""
 
     release: str
     store: str = ""
-    """The store of a stock Kubernetes cluster, whose servers cannot scan it."""
+    """The store of a stock Kubernetes cluster; its servers cannot scan it."""
     keys_file: Path | None = None
     accepts_discovery: bool = False
 
 
-async def _ask(config: ClientConfig, question: PreflightQuestion) -> tuple[PreflightReport, str]:
+async def _check(config: ClientConfig, options: PreflightOptions) -> tuple[PreflightReport, str]:
     limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
     runtime = Runtime.system()
     async with ApiClient.connect(config, runtime=runtime, limits=limits) as client:
         is_own = is_restow(await client.version())
-        target = find_target(question.release, is_restow=is_own)
+        target = find_target(options.release, is_restow=is_own)
         scan = None
         if is_own:
-            if question.store:
+            if options.store:
                 raise OpenRefused(
-                    "--store and --data-dir: restow servers scan their own store; leave it out"
+                    "--store and --data-dir: not needed, restow servers scan their own store"
                 )
-            if question.keys_file is not None:
-                target = replace(target, readable_keys=keys_of_file(question.keys_file))
+            if options.keys_file is not None:
+                target = replace(target, readable_keys=keys_of_file(options.keys_file))
         else:
             target = replace(target, keeps_keys=True)
-            if question.store:
+            if options.store:
                 scan = await scan_source(
-                    client, question.store, keys_file=question.keys_file, runtime=runtime
+                    client, options.store, keys_file=options.keys_file, runtime=runtime
                 )
         with progress_line("scanning") as show:
             view = await read_cluster(
@@ -171,7 +170,7 @@ async def _ask(config: ClientConfig, question: PreflightQuestion) -> tuple[Prefl
         report = judge(
             view,
             target,
-            accepts_discovery=question.accepts_discovery,
+            accepts_discovery=options.accepts_discovery,
             releases=lambda: (
                 replace(each, readable_keys=target.readable_keys) for each in shipped_targets()
             ),
@@ -210,7 +209,7 @@ EVIDENCE_TEXT: Final = {
     Evidence.SCAN: "the raw values of the store",
     Evidence.VERIFIED: "StorageStates kept without a gap and narrowed by verified migrations; no"
     " raw values",
-    Evidence.DISCOVERY: "discovery only, which tells nothing of what was stored before",
+    Evidence.DISCOVERY: "discovery only, which shows no previously stored versions",
 }
 
 
@@ -229,7 +228,7 @@ def _table(heading: str, found: Sequence[PreflightFinding], hints: Hints, *, sty
 
 
 def fields_of(report: PreflightReport, server: str, hints: Hints) -> dict[str, Any]:
-    """The answer as docs/reference/preflight.md describes it."""
+    """The result as docs/reference/preflight.md describes it."""
     return {
         "cluster": server,
         "target": report.target,

@@ -1,7 +1,7 @@
-"""`restow preflight --drop-key NAME`: looks at the cluster and into its raw store.
+"""`restow preflight --drop-key NAME`: check the cluster and its raw store for uses of a key.
 
-The rules are in `restow.migration.preflight.key_removal`, which sees the API alone; the store is
-read here, as `restow census` reads it. Not here: how the answer is printed (`preflight`).
+The rules are in `restow.migration.preflight.key_removal`, which uses only the API; this module
+reads the store, as `restow census` does. Not here: the output (`preflight`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ REQUEST_SECONDS_MAX: Final = 20.0
 LEASES_PREFIX: Final = f"{PREFIX_DEFAULT}leases/{LEASE_NAMESPACE}/"
 
 
-async def ask_key(config: ClientConfig, name: str, *, address: str) -> tuple[PreflightReport, str]:
-    """The answer, and which cluster it is about. Raises ClientError or StatusError."""
+async def check_key(
+    config: ClientConfig, name: str, *, address: str
+) -> tuple[PreflightReport, str]:
+    """Return the report and the cluster that it is about. Raises ClientError or StatusError."""
     runtime = Runtime.system()
     limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
     async with ApiClient.connect(config, runtime=runtime, limits=limits) as client:
         view = await read_keys(client)
         store = await _count(view, name, address=address, runtime=runtime)
-        # Once more, after the census: what servers did meanwhile is in the answer, too.
+        # Read again after the census, so that changes by servers in between are included.
         view = await read_keys(client)
     return judge_key_removal(name, view, store), f"{view.server} ({view.version})"
 
 
 async def _count(view: KeyedView, name: str, *, address: str, runtime: Runtime) -> StoreCount:
-    """What the store holds under the key. A store that cannot be read is an answer, too."""
+    """Count the values encrypted with the key; an unreadable store is reported as a problem."""
     try:
         source = await open_source(address, runtime)
         try:
@@ -54,11 +56,11 @@ async def _count(view: KeyedView, name: str, *, address: str, runtime: Runtime) 
 async def count_under(
     source: KeyValueSource, view: KeyedView, name: str, *, address: str
 ) -> StoreCount:
-    """What a store that is open holds under the key. Raises StorageError or OSError."""
-    if problem := await _why_other(source, view):
+    """Count the values encrypted with the key. Raises StorageError or OSError."""
+    if problem := await _mismatch(source, view):
         return StoreCount(address=address, problem=problem)
     census = await take_census(source)
-    # Most resources are never encrypted: of plain values, only those matter that should be.
+    # Most resources are never encrypted: count plaintext only where encryption is configured.
     encrypted = {str(each.resource) for each in view.resources if each.may_be_encrypted}
     found = count_key(
         census, name, is_counted=lambda resource: name != IDENTITY or resource in encrypted
@@ -70,10 +72,10 @@ async def count_under(
     )
 
 
-async def _why_other(source: KeyValueSource, view: KeyedView) -> str:
-    """Why this is not the store of the cluster as it is now; empty if it is.
+async def _mismatch(source: KeyValueSource, view: KeyedView) -> str:
+    """Why this store is not the current store of the cluster; empty if it is.
 
-    Each life of a server has a lease of its own, which no other store and no older copy has.
+    Each incarnation of a server has its own lease, which no other store or older copy contains.
     """
     held = {
         key.removeprefix(LEASES_PREFIX)
@@ -84,6 +86,6 @@ async def _why_other(source: KeyValueSource, view: KeyedView) -> str:
     if not missing:
         return ""
     return (
-        f"it does not know the server {missing[0]}, so it is another store, or an older copy; or a"
-        " server has just begun or ended, then ask again"
+        f"it has no lease of server {missing[0]}: it is another store, or an older copy; if a"
+        " server has just started or stopped, try again"
     )

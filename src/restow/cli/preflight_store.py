@@ -1,6 +1,6 @@
-"""The raw values of a store that no server scans: those of stock Kubernetes, for `preflight`.
+"""Scans a store that no restow server can scan: that of stock Kubernetes, for `preflight`.
 
-Read as `restow census` reads them. Not here: what follows from them
+It is read as by `restow census`. Not here: the conclusions
 (`restow.migration.preflight`).
 """
 
@@ -24,15 +24,15 @@ from restow.storage.errors import OpenRefused
 
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 ANCHOR: Final = "kube-system"
-"""Its namespace is in every cluster, and its uid in no other."""
+"""Its namespace exists in every cluster, with a unique uid."""
 
 
 async def scan_source(
     client: ApiClient, address: str, *, keys_file: Path | None, runtime: Runtime
 ) -> StoreScan:
-    """All values of the store at an address. Raises StorageError, ClientError, StatusError.
+    """Scan all values of a store. Raises StorageError, ClientError, StatusError.
 
-    `OpenRefused` when it is not the store of this cluster.
+    Raises `OpenRefused` if it is not the store of this cluster.
     """
     uid = str((await client.get(NAMESPACES, ANCHOR))["metadata"]["uid"])
     async with AsyncExitStack() as undo:
@@ -49,14 +49,14 @@ async def scan_source(
 
 
 async def _check_cluster(source: KeyValueSource, address: str, uid: str) -> None:
-    """Raises OpenRefused for the store of another cluster. The uid is plain text in every form in
-    which an API server stores a namespace, which is never encrypted."""
+    """Raise OpenRefused for the store of another cluster. The uid of a namespace is plain text in
+    every storage format of API servers, because namespaces are never encrypted."""
     key = f"{OBJECTS_PREFIX}namespaces/{ANCHOR}"
     async for page in source.pages([key]):
         for found, value in page:
             if found == key and uid.encode() in value:
                 return
-    raise OpenRefused(f"{address} is not the store of this cluster: it lacks the namespace {uid}")
+    raise OpenRefused(f"{address} is not the store of this cluster: no namespace with uid {uid}")
 
 
 def _row(name: str, row: Row) -> StoredCount:
@@ -74,7 +74,7 @@ def _row(name: str, row: Row) -> StoredCount:
         scope=row.scope,
         api_version=stored.api_version,
         kind=stored.kind,
-        # What is inside of a decrypted value is as the server wrote it.
+        # The encoding inside a decrypted value is the server's.
         encoding="json" if is_sealed and stored.api_version else stored.form,
         encryption_key=":".join(filter(None, (stored.provider, stored.key))) if is_sealed else "",
         problem=problem,
@@ -93,7 +93,7 @@ def _resource(name: str) -> GroupResource | None:
 
 
 def keys_of_file(path: Path) -> KeysOfFile:
-    """The keys of an encryption configuration. Raises OpenRefused."""
+    """Read the keys of an encryption configuration. Raises OpenRefused."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -102,7 +102,7 @@ def keys_of_file(path: Path) -> KeysOfFile:
 
 
 class KeysOfFile:
-    """Which keys a configuration reads a resource with."""
+    """Returns the keys with which a configuration can read a resource."""
 
     def __init__(self, data: bytes) -> None:
         self._configuration = read_configuration(data)

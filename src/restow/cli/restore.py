@@ -1,6 +1,6 @@
-"""`restow restore`: a backup of either form into a new store of either form.
+"""`restow restore`: restore a backup (SQLite or etcd) into a new store (SQLite or etcd).
 
-The work is in `restow.storage.restore`; here are the words of the command.
+The work is in `restow.storage.restore`; this module has the arguments and the output.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from restow.storage.restore import (
     restore_backup,
 )
 
-_say = partial(fail, "restore")
+_fail = partial(fail, "restore")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
@@ -59,21 +59,21 @@ EPILOG = f"""\
   restow restore monday.backup --store etcd://127.0.0.1:2379
   restow restore etcd-snapshot.db --data-dir /var/lib/restow-new
 
-Only a store that is not there, or empty, is restored into. Stop all servers first.
+The target store must not exist, or be empty. Stop all servers first.
 
 Servers may have written after the backup was taken, and clients may have seen that. So the store
-begins above the backup's revision by --ahead, every object gets a new resource version, and who
-asks for an old one is told to list anew. For SQLite that costs nothing. etcd is raised by one write
-for each revision, at most {RAISE_MAX:,} of them; for more, and for a snapshot of etcd, there is
+starts above the backup's revision by --ahead, every object gets a new resourceVersion, and clients
+with an old one get 410 and list again. For SQLite this costs nothing. For etcd it takes one write
+per revision, at most {RAISE_MAX:,} of them; for more, and for a snapshot of etcd, use
 
   etcdutl snapshot restore FILE --bump-revision 1000000000 --mark-compacted --data-dir DIR
 
-The command says which release can read the backup: of those that the cluster in DIR has used, and
-of those that come with restow. The next `restow up --data-dir DIR` starts with it, or with the one
-that --release names.
+The command prints the releases that can read the backup, among those that the cluster in DIR has
+used and those shipped with restow. The next `restow up --data-dir DIR` starts with the printed
+release, or with the one given by --release.
 
-What was stopped leaves no SQLite store behind. For etcd, the same command goes on where it was; no
-server starts on that etcd before it has ended.
+An interrupted restore leaves no SQLite store. For etcd, the same command resumes it; no server
+starts on that etcd before it is complete.
 
 Exit codes: 0 done, 1 it failed, 2 wrong usage, or the store is not empty.
 """
@@ -86,15 +86,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         type=whole_number(1, AHEAD_MAX),
         metavar="N",
-        help="begin so many revisions above the backup: more than were written after it was taken;"
+        help="start this many revisions above the backup: more than were written after it;"
         f" default: {AHEAD_SQLITE:,} for SQLite, {AHEAD_ETCD:,} for etcd",
     )
     parser.add_argument(
         "--encryption-provider-config",
         type=Path,
         metavar="FILE",
-        help="the servers' own: opens encrypted values, to know which release can read them;"
-        " default: that of the cluster in DIR",
+        help="the servers' file: decrypts values, to find the releases that can read them;"
+        " default: the one of the cluster in DIR",
     )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
@@ -122,9 +122,9 @@ def run(arguments: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         return EXIT_TERMINATED
     except (OpenRefused, ClusterRefused, ClusterRuns) as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except (StorageError, OSError) as error:
-        return _say(error, EXIT_FAILED)
+        return _fail(error, EXIT_FAILED)
     if arguments.output == "json":
         print(orjson.dumps(_fields(restored, report, address, keys)).decode())
     else:
@@ -133,7 +133,9 @@ def run(arguments: argparse.Namespace) -> int:
             f" revision {restored.revision}"
         )
         if restored.left_out:
-            print(f"left out: {restored.left_out:,} keys of others, which restow cannot hold")
+            print(
+                f"left out: {restored.left_out:,} keys of other programs, which restow cannot store"
+            )
         for line in _next_steps(report, layout, state, address, keys):
             print(line)
     sys.stdout.flush()
@@ -142,14 +144,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class _Keys:
-    """The encryption keys with which a backup is examined."""
+    """The encryption keys that decrypt the values of the backup."""
 
     file: Path | None = None
-    """None: there is none, or it cannot be used."""
+    """None if there is no file, or it cannot be used."""
     problem: str = ""
     """Why the file of the cluster's servers cannot be used."""
     others: set[str] = field(default_factory=set)
-    """Names of keys that the file has with another secret than that of a value."""
+    """Names of keys whose secret in the file differs from that of a value."""
 
     def note(self, value: bytes, error: CannotOpen) -> None:
         if error.tried:
@@ -157,21 +159,21 @@ class _Keys:
 
 
 def _sealed_lines(report: BackupReport, keys: _Keys) -> Iterator[str]:
-    """Which keys are missing, with how many values."""
+    """The keys that are missing, with the number of their values."""
     for name, count in report.sealed.items():
         values = f"{count:,} {'value is' if count == 1 else 'values are'} encrypted with {name}"
         if keys.file is None:
             yield (
-                f"{values}: give the servers' file by --encryption-provider-config to know which"
-                f" release can read them{keys.problem and f' ({keys.problem})'}"
+                f"{values}: pass the servers' file with --encryption-provider-config to find the"
+                f" releases that can read them{keys.problem and f' ({keys.problem})'}"
             )
         elif name in keys.others:
             yield (
-                f"{values}: {keys.file} has another secret under that name, or the values were"
-                " changed or moved"
+                f"{values}: {keys.file} has another secret for this key, or the values were changed"
+                " or moved"
             )
         else:
-            yield f"{values}, which {keys.file} does not have"
+            yield f"{values}, which {keys.file} does not contain"
 
 
 def _next_steps(
@@ -181,7 +183,7 @@ def _next_steps(
     address: str,
     keys: _Keys,
 ) -> Iterator[str]:
-    """Which release can read the backup, and the commands that start a cluster on it."""
+    """The releases that can read the backup, and the commands that start a cluster on it."""
     files = state.release_files if state is not None else {}
     yield from _sealed_lines(report, keys)
     for release in releases_in_use(state) if state is not None else ():
@@ -192,20 +194,20 @@ def _next_steps(
             )
     chosen = report.chosen
     if chosen is None:
-        yield "no release that is known here can read the backup: give the one that wrote it"
+        yield "no known release can read the backup: use the release that wrote it"
     else:
         name = release_label(chosen, files)
         reason = ", which ran when it was taken," if _ran(report, chosen) else ""
         if report.sealed:
             yield (
-                f"release {name}{reason} can read the other values; which release can read the"
-                " encrypted ones is not known"
+                f"release {name}{reason} can read the other values; it is unknown which release can"
+                " read the encrypted ones"
             )
         else:
             yield f"release {name}{reason} can read the backup"
     if report.sealed and keys.file is not None:
         yield (
-            f"next: add {', '.join(report.sealed)} to {keys.file}, with the secret that was in use"
+            f"next: add {', '.join(report.sealed)} to {keys.file}, with the secret that was used"
             " when the backup was taken; without it servers do not start on this store"
         )
     option = f" --release {chosen or 'RELEASE'}"
@@ -217,10 +219,10 @@ def _next_steps(
         return
     if not layout.pki.exists():
         yield (
-            f"next: copy the directory pki of the cluster to {layout.pki} (cp -a); only with the"
-            " same keys can its servers use the store"
+            f"next: copy the directory pki of the cluster to {layout.pki} (cp -a); its servers need"
+            " the same keys to use the store"
         )
-    # The record tells the next start which release to use.
+    # The next start takes the release from the record.
     command = Hints(data_dir=layout.data_dir).command("up")
     yield f"next: {command}{'' if chosen else option}"
 
@@ -254,7 +256,7 @@ async def _restore(
 async def _opener(
     given: Path | None, state: ClusterState | None, undo: AsyncExitStack, keys: _Keys
 ) -> Opener | None:
-    """Opens encrypted values with the given keys, or else with those of the cluster's servers."""
+    """Decrypt values with the given keys, or else with those of the cluster's servers."""
     if given is not None:
         keys.file = given
         return await opener_of(given, undo, on_sealed=keys.note)
@@ -262,8 +264,8 @@ async def _opener(
     if path := option_value(words, "--encryption-provider-config"):
         try:
             opener = await opener_of(Path(path), undo, on_sealed=keys.note)
-        except (StorageError, OSError) as error:  # the values are reported as not examined
-            keys.problem = f"that of the cluster in DIR cannot be used: {error}"
+        except (StorageError, OSError) as error:  # the values are reported as not decrypted
+            keys.problem = f"the file of the cluster in DIR cannot be used: {error}"
             return None
         keys.file = Path(path)
         return opener

@@ -1,4 +1,4 @@
-"""`restow serve`: one API server, until it is told to stop."""
+"""`restow serve`: run one API server until SIGTERM or SIGINT."""
 
 import argparse
 import errno
@@ -37,7 +37,7 @@ from restow.cli.serve_tls import add_tls, tls_options
 from restow.storage.drivers import ADDRESS_FORMS
 from restow.storage.errors import OpenRefused
 
-_say = partial(fail, "serve")
+_fail = partial(fail, "serve")
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 
@@ -45,35 +45,35 @@ WORKERS_MAX = 64
 FRONT_FDS_MAX = 256
 
 EPILOG = """\
-What is not given is made once in the data directory: keys and certificates in DIR/pki, the store
-in DIR/store.db, and DIR/kubeconfig for kubectl:
+Missing keys and certificates are created once in DIR/pki, the store in DIR/store.db, and a
+kubeconfig for kubectl in DIR/kubeconfig:
 
   restow serve --data-dir .restow
   kubectl --kubeconfig .restow/kubeconfig get namespaces
 
-A server on another machine needs a copy of DIR/pki and a store that both can reach.
+A server on another machine needs a copy of DIR/pki, and a store that both can reach.
 
-Exit codes: 0 stopped by request, 1 it could not be started, 2 wrong usage.
+Exit codes: 0 stopped by a signal, 1 it could not be started, 2 wrong usage.
 """
 
 
 SHARING = """\
-A server opens the front port when it is ready and leaves it first when it stops; who is connected
-gets his answer. `restow up` runs several servers in this way.
+A server opens the front port when it is ready, and closes it first when it stops; requests of open
+connections are completed. `restow up` runs several servers in this way.
 """
 
 
 COORDINATION = """\
-Servers that share a store agree on the version in which each resource is written. They report what
-each one writes, and a migration starts once all are equal; or they vote, and all write the version
-that was selected. Give all servers of a store the same words here.
+Servers that share a store agree on the version in which each resource is written. With "report"
+each server reports the version that it writes, and a migration starts when all are equal; with
+"vote" all servers write the version that was selected. All servers of a store need the same flags.
 """
 
 
 AGGREGATED = """\
-A server that serves groups of its own. The main servers pass requests on to it, and tell it who has
-asked. With the same --store as theirs it is a member of their agreement; with a store of its own it
-reports to them. It registers itself, so that this is all there is to do:
+A server that serves API groups of its own. The main servers proxy requests to it, with the identity
+of the user. With the same --store as theirs it takes part in their agreement; with a store of its
+own it reports its versions to them. It registers itself, so this command is sufficient:
 
   restow serve --aggregated --main-kubeconfig .restow/kubeconfig --kinds kinds.yaml --port 0 \\
     --data-dir .aggregated
@@ -106,31 +106,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address to listen on; default: 127.0.0.1",
     )
-    add("--port", type=port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
+    add("--port", type=port, default=PORT_DEFAULT, help=f"0: any free port; default {PORT_DEFAULT}")
     _add_sharing(parser)
     add(
         "--release",
         type=Path,
         metavar="FILE",
-        help="what to serve: a file, or a shipped name such as x+1; default: all built-in kinds",
+        help="release to serve: a file, or a shipped name such as x+1; default: all built-in kinds",
     )
     add("--tls-cert-file", type=Path, metavar="FILE")
     add("--tls-private-key-file", type=Path, metavar="FILE")
-    add("--client-ca-file", type=Path, metavar="FILE", help="trusted for client certificates")
+    add(
+        "--client-ca-file",
+        type=Path,
+        metavar="FILE",
+        help="CA certificates that verify client certificates",
+    )
     add("--token-auth-file", type=Path, metavar="FILE", help='token,user,uid,"group,group" lines')
     add(
         "--encryption-provider-config",
         type=Path,
         metavar="FILE",
-        help="keys to encrypt stored objects with: an EncryptionConfiguration, read again when it"
-        " changes",
+        help="an EncryptionConfiguration with the keys that encrypt stored objects; reloaded when"
+        " it changes",
     )
     add(
         "--compaction-interval",
         type=duration,
         default=COMPACTION_SECONDS_DEFAULT,
         metavar="SECONDS",
-        help="history for lists and watches is kept this long, at least; default: 5m",
+        help="minimum time that history for lists and watches is kept; default: 5m",
     )
     add(
         "--storage-scan-interval",
@@ -152,7 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=LIVEZ_GRACE_SECONDS_DEFAULT,
         metavar="SECONDS",
-        help="/livez does not complain about an unfinished start for so long; default: 5m",
+        help="how long /livez ignores an incomplete startup; default: 5m",
     )
     add("--log-format", choices=["text", "json"], default="text")
     add("-v", dest="verbosity", type=int, default=0, metavar="LEVEL", help="0 to 4; default: 0")
@@ -169,8 +174,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="API=true|false,...",
-        help="which built-in API versions are served: api/all, api/ga, api/beta, api/alpha, v1,"
-        " GROUP/VERSION or GROUP/VERSION/RESOURCE; all are by default; may be repeated",
+        help="enables and disables built-in API versions: api/all, api/ga, api/beta, api/alpha, v1,"
+        " GROUP/VERSION or GROUP/VERSION/RESOURCE; all are enabled by default; may be repeated",
     )
     add_tls(parser)
     add_etcd_files(parser)
@@ -189,125 +194,132 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1, WORKERS_MAX),
         default=1,
         metavar="N",
-        help="N processes on --port, each with its own identity and a port of its own; default: 1",
+        help="N processes on --port, each with its own identity and its own port; default: 1",
     )
     add(
         "--front-port",
         type=port,
         metavar="PORT",
-        help="a second port, which other servers of this machine open too",
+        help="a second port, shared with other servers on this machine",
     )
-    add("--front-bind", default="", metavar="ADDRESS", help="of the front port; default: --bind")
+    add(
+        "--front-bind",
+        default="",
+        metavar="ADDRESS",
+        help="address of the front port; default: --bind",
+    )
     add(
         "--front-fds",
         type=_front_fds,
         default=(),
         metavar="N,N,...",
-        help="listening sockets of the front port that a parent has opened, this server's own"
-        " first; the parent keeps them open, so that nobody who waits is lost",
+        help="listening sockets of the front port that a parent has opened, this server's first;"
+        " the parent keeps them open, so that no queued connection is lost",
     )
     add(
         "--kubeconfig",
         type=Path,
         metavar="FILE",
-        help="where to write it; needed where `restow up` runs in DIR; default: in DIR",
+        help="kubeconfig to write; required if `restow up` runs in DIR; default: DIR/kubeconfig",
     )
 
 
 def _add_coordination(parser: argparse.ArgumentParser) -> None:
-    # A choice that was not made is None: one that has no effect is refused, not ignored.
+    # Options not given are None, so that one without effect is rejected, not ignored.
     add = parser.add_argument_group("coordination", COORDINATION).add_argument
     add(
         "--coordination",
         choices=["report", "vote"],
         default="report",
-        help="report: each server writes its own version and says which; vote: all write the"
-        " version that all have voted for; default: report",
+        help="report: each server writes its own version and reports it; vote: all servers write"
+        " the version that was selected by vote; default: report",
     )
     add(
         "--guarantee",
         choices=["strict", "loose"],
-        help="with vote. strict: no write commits in a version that is not selected; loose: no"
-        " check in the write, a server follows within --loose-bound-seconds; default: strict",
+        help="with vote. strict: no write commits in a version that is not selected; loose: writes"
+        " are not checked, a server follows within --loose-bound-seconds; default: strict",
     )
     add(
         "--loose-bound-seconds",
         type=_number,
         metavar="SECONDS",
-        help="with loose: a server that could not confirm the selected version for so long stops"
+        help="with loose: a server that could not confirm the selected version for this long stops"
         f" writing; default: {LOOSE_BOUND_SECONDS_DEFAULT:g}",
     )
     add(
         "--vote-bootstrap",
         choices=["wait", "force"],
-        help="with vote, when no version is selected yet. wait: until all running servers vote;"
+        help="with vote, if no version is selected yet. wait: until all running servers vote;"
         " force: select at once, although others may write another version; default: wait",
     )
     add(
         "--change-coordination-mode",
         action="store_true",
-        help="start although the running servers coordinate in another mode; nothing is agreed"
-        " upon until the last of them is gone",
+        help="start although the running servers use another coordination mode; no version is"
+        " agreed on until the last of them has stopped",
     )
     add(
         "--identity-lease-duration-seconds",
         type=_whole_number,
         default=LEASE_SECONDS_DEFAULT,
         metavar="SECONDS",
-        help="a server that renewed nothing for so long is taken for dead, and may not write;"
-        f" default: {LEASE_SECONDS_DEFAULT}",
+        help="a server that did not renew its lease for this long counts as expired, and cannot"
+        f" write; default: {LEASE_SECONDS_DEFAULT}",
     )
     add(
         "--identity-lease-renew-interval-seconds",
         type=_number,
         default=LEASE_RENEW_SECONDS_DEFAULT,
         metavar="SECONDS",
-        help="how often the lease is renewed: less than half of its duration; default:"
+        help="renew interval of the lease: less than half of its duration; default:"
         f" {LEASE_RENEW_SECONDS_DEFAULT:g}",
     )
 
 
 def _add_aggregated(parser: argparse.ArgumentParser) -> None:
-    # As above: what was not given is None, and refused without --aggregated.
+    # Options not given are None, and rejected without --aggregated.
     add = parser.add_argument_group("an aggregated server", AGGREGATED).add_argument
-    add("--aggregated", action="store_true", help="serve --kinds only, behind the main servers")
+    add("--aggregated", action="store_true", help="serve only --kinds, behind the main servers")
     add(
         "--main-kubeconfig",
         type=Path,
         metavar="FILE",
-        help="how to reach the main servers, as somebody who may register this one",
+        help="kubeconfig of the main servers, with permission to register this server",
     )
     add(
         "--kinds",
         type=Path,
         metavar="FILE|DIR",
-        help="CustomResourceDefinitions that say what it serves; they are read, not stored",
+        help="CRDs of the resources to serve; they are read, not stored",
     )
     add(
         "--component",
         metavar="NAME",
-        help="what it is called among the servers; default: aggregated-GROUP",
+        help="component name of the server; default: aggregated-GROUP",
     )
-    add("--service-namespace", metavar="NAME", help="where its Service is; default: kube-system")
-    add("--service-name", metavar="NAME", help="of its Service; default: as --component")
+    add(
+        "--service-namespace", metavar="NAME", help="namespace of its Service; default: kube-system"
+    )
+    add("--service-name", metavar="NAME", help="name of its Service; default: as --component")
     add(
         "--advertise-address",
         metavar="IP",
-        help="where the main servers reach it; default: --bind",
+        help="address at which the main servers reach it; default: --bind",
     )
     add(
         "--no-self-registration",
         action="store_true",
-        help="keep no Service, Endpoints and APIServices: somebody else does",
+        help="do not create Service, Endpoints and APIServices; manage them yourself",
     )
     add(
         "--forget-store",
         action="append",
         default=[],
         metavar="ID",
-        help="take out what servers of a store have reported of these kinds that is gone, and on"
-        " which nobody runs: a new store is refused as long as they stand there; the refusal names"
-        " the ID; may be repeated",
+        help="remove the entries that servers of this deleted store reported for these kinds; while"
+        " they exist, a new store is rejected, with an error that contains the ID; use it only"
+        " if no server runs on that store; may be repeated",
     )
 
 
@@ -315,21 +327,23 @@ def run(arguments: argparse.Namespace) -> int:
     harden()
     set_up_logging(arguments.log_format, arguments.verbosity)
     if (arguments.tls_cert_file is None) != (arguments.tls_private_key_file is None):
-        return _say("give both --tls-cert-file and --tls-private-key-file", EXIT_USAGE)
+        return _fail(
+            "--tls-cert-file and --tls-private-key-file must be given together", EXIT_USAGE
+        )
     try:
         options = _options(arguments)
         _check_aggregated(arguments)
     except ValueError as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     if options.store.startswith(("etcd:", "etcds:")):
         require_extra("etcd")
     if not arguments.aggregated and (refusal := _kubeconfig_in_use(options)):
-        return _say(refusal, EXIT_REFUSED)
+        return _fail(refusal, EXIT_REFUSED)
     try:
         if arguments.workers > 1:
             return _run_workers(arguments, options)
     except ValueError as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     from restow.apiserver.serve import serve
     from restow.apiserver.startup_errors import REFUSALS
 
@@ -338,17 +352,17 @@ def run(arguments: argparse.Namespace) -> int:
     except REFUSALS as error:
         hint = ""
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            hint = " (another server runs there; choose a free one with --port 0)"
+            hint = " (another process listens there; use --port 0 for any free port)"
         from restow.cli.hints import Hints
 
         hints = Hints(data_dir=options.data_dir)
         text = hints.failure(error, options.store or f"sqlite:{options.data_dir / 'store.db'}")
-        return _say(f"{text}{hint}", EXIT_REFUSED)
+        return _fail(f"{text}{hint}", EXIT_REFUSED)
     return 0
 
 
 def _kubeconfig_in_use(options: ServeOptions) -> str:
-    """Why this server may not write its kubeconfig: it is that of a running `restow up`."""
+    """Why this server must not write its kubeconfig: it belongs to a running `restow up`."""
     from restow.localcluster.layout import Layout
     from restow.localcluster.lock import supervisor_of
 
@@ -359,14 +373,14 @@ def _kubeconfig_in_use(options: ServeOptions) -> str:
         return ""
     return (
         f"`restow up` runs a cluster in {layout.data_dir} (process {pid}), and this server would"
-        f" overwrite its kubeconfig: use that cluster by {layout.kubeconfig}, or choose another"
-        " --data-dir; to add a server to that cluster, give it a kubeconfig of its own with"
-        " --kubeconfig FILE"
+        f" overwrite its kubeconfig: use that cluster with {layout.kubeconfig}, or choose another"
+        " --data-dir; to add a server to that cluster, give it its own kubeconfig with --kubeconfig"
+        " FILE"
     )
 
 
 def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
-    """Several processes in place of one. Raises ValueError for what cannot work."""
+    """Run several processes instead of one. Raises ValueError for conflicting options."""
     import asyncio
 
     from restow.aio import Runtime
@@ -375,9 +389,13 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
     from restow.localcluster.workers import WorkerOptions, run_workers
 
     if options.store.startswith("memory"):
-        raise ValueError("--workers with --store memory: each would have a store of its own")
+        raise ValueError(
+            "--workers cannot be used with --store memory: each worker would have its own store"
+        )
     if options.front_port is not None or options.front_fds:
-        raise ValueError("--workers share --port: give no --front-port and no --front-fds")
+        raise ValueError(
+            "--workers cannot be used with --front-port or --front-fds: workers share --port"
+        )
     kubeconfig = options.kubeconfig or options.data_dir / "kubeconfig"
     requested = WorkerOptions(
         count=arguments.workers,
@@ -397,18 +415,18 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
         needs_certificate=options.tls.client_auth == "required",
     )
 
-    def say_ready(url: str) -> None:
+    def print_ready(url: str) -> None:
         print(f"ready: {url} kubeconfig {kubeconfig}", flush=True)
 
     try:
-        asyncio.run(run_workers(requested, Runtime.system(), say_ready))
+        asyncio.run(run_workers(requested, Runtime.system(), print_ready))
     except (ClusterError, PkiError, OSError) as error:
-        return _say(error, EXIT_REFUSED)
+        return _fail(error, EXIT_REFUSED)
     return 0
 
 
 def _options(arguments: argparse.Namespace) -> ServeOptions:
-    """The options that were given. Raises ValueError for what cannot work."""
+    """Build the options. Raises ValueError for options that exclude each other."""
     return ServeOptions(
         data_dir=arguments.data_dir,
         store=_store(arguments),
@@ -450,23 +468,25 @@ def _store(arguments: argparse.Namespace) -> str:
 
 
 def _check_aggregated(arguments: argparse.Namespace) -> None:
-    """Raises ValueError for flags of the one kind of server with the other."""
+    """Raise ValueError for flags that need, or exclude, --aggregated."""
     given = [f"--{name.replace('_', '-')}" for name in _AGGREGATED_FLAGS if vars(arguments)[name]]
     if not arguments.aggregated:
         if given:
-            raise ValueError(f"{', '.join(given)}: only with --aggregated")
+            raise ValueError(f"{', '.join(given)}: requires --aggregated")
         return
     for flag in ("--main-kubeconfig", "--kinds"):
         if flag not in given:
             raise ValueError(f"--aggregated needs {flag}")
     if arguments.workers > 1:
-        raise ValueError("--workers: not with --aggregated; start several servers")
+        raise ValueError("--workers cannot be used with --aggregated; start several servers")
     if arguments.runtime_config:
-        raise ValueError("--runtime-config: not with --aggregated, which serves what --kinds says")
+        raise ValueError(
+            "--runtime-config cannot be used with --aggregated, which serves the CRDs of --kinds"
+        )
 
 
 async def _aggregated(arguments: argparse.Namespace, options: ServeOptions) -> None:
-    """Serve the kinds of files. Raises ValueError for what cannot work."""
+    """Serve the CRDs of files. Raises ValueError for options that exclude each other."""
     from restow.apiserver.aggregated_kinds import load_kinds
     from restow.apiserver.aggregated_options import NAMESPACE_DEFAULT, AggregatedOptions
     from restow.apiserver.serve import serve_aggregated
@@ -493,9 +513,9 @@ def _coordination(arguments: argparse.Namespace) -> CoordinationOptions:
     }
     if arguments.coordination == "report" and given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise ValueError(f"{flags}: only with --coordination vote")
+        raise ValueError(f"{flags}: requires --coordination vote")
     if "loose_bound_seconds" in given and given.get("guarantee") != "loose":
-        raise ValueError("--loose-bound-seconds: only with --guarantee loose")
+        raise ValueError("--loose-bound-seconds requires --guarantee loose")
     return CoordinationOptions(
         mode=arguments.coordination, change_mode=arguments.change_coordination_mode, **given
     )
@@ -504,7 +524,7 @@ def _coordination(arguments: argparse.Namespace) -> CoordinationOptions:
 def _front_fds(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if len(parts) > FRONT_FDS_MAX or not all(each.isascii() and each.isdecimal() for each in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of file descriptors, such as 3,4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of file descriptors such as 3,4")
     return tuple(int(each[:9]) for each in parts)
 
 
@@ -514,11 +534,11 @@ def _number(text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return number
 
 
 def _whole_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds")
     return int(text)

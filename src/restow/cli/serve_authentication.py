@@ -1,4 +1,4 @@
-"""Flags of `restow serve` that say who is let in."""
+"""Authentication flags of `restow serve`."""
 
 import argparse
 from pathlib import Path
@@ -13,68 +13,71 @@ from restow.apiserver.authentication_options import (
 )
 
 ABOUT = """\
-Who may come in besides those with a client certificate, a token of --token-auth-file or of a
-service account: people whom an OpenID Connect issuer vouches for, and whoever a proxy in front has
-let in. Files are read again when they change.
+Authenticators besides client certificates, --token-auth-file and service account tokens: OpenID
+Connect issuers, and authenticating proxies that pass the user in headers. Files are reloaded when
+they change.
 """
 
 
 def add_authentication(parser: argparse.ArgumentParser) -> None:
-    # What was not given is None: a flag without effect is refused, not ignored.
+    # Flags not given are None, so that one without effect is rejected, not ignored.
     add = parser.add_argument_group("authentication", ABOUT).add_argument
     add(
         "--anonymous-auth",
         type=_truth,
         metavar="true|false",
-        help="let in requests without a credential as system:anonymous; default: true",
+        help="allow requests without credentials, as system:anonymous; default: true",
     )
     add(
         "--authentication-config",
         type=Path,
         metavar="FILE",
-        help="an AuthenticationConfiguration: issuers of tokens, and where anonymous requests are"
-        " let in; not with --oidc-*",
+        help="an AuthenticationConfiguration: token issuers, and the paths that allow anonymous"
+        " requests; not with --oidc-*",
     )
-    add("--oidc-issuer-url", metavar="URL", help="whose tokens are trusted: https only")
-    add("--oidc-client-id", metavar="ID", help="the audience that tokens must be for")
+    add("--oidc-issuer-url", metavar="URL", help="URL of the OpenID issuer; https only")
+    add("--oidc-client-id", metavar="ID", help="audience that tokens must contain")
     add(
         "--oidc-username-claim",
         metavar="CLAIM",
-        help=f"what a user is called by; default: {USERNAME_CLAIM_DEFAULT}",
+        help=f"claim with the user name; default: {USERNAME_CLAIM_DEFAULT}",
     )
     add(
         "--oidc-username-prefix",
         metavar="TEXT",
-        help="before each name; '-': nothing; default: the URL and '#', unless the claim is email",
+        help="prefix of user names; '-': none; default: the URL and '#', unless the claim is email",
     )
-    add("--oidc-groups-claim", metavar="CLAIM", help="a text or a list of texts")
-    add("--oidc-groups-prefix", metavar="TEXT", help="before each group")
+    add(
+        "--oidc-groups-claim",
+        metavar="CLAIM",
+        help="claim with the groups: a string or a list of strings",
+    )
+    add("--oidc-groups-prefix", metavar="TEXT", help="prefix of groups")
     add(
         "--oidc-signing-algs",
         type=_listed,
         metavar="ALG,...",
-        help=f"how tokens may be signed; default: {','.join(SIGNING_ALGS_DEFAULT)}",
+        help=f"accepted signing algorithms; default: {','.join(SIGNING_ALGS_DEFAULT)}",
     )
-    add("--oidc-ca-file", type=Path, metavar="FILE", help="authorities of the issuer's certificate")
+    add("--oidc-ca-file", type=Path, metavar="FILE", help="CA certificates that verify the issuer")
     add(
         "--oidc-required-claim",
         action="append",
         type=_pair,
         metavar="KEY=VALUE",
-        help="what tokens must say; may be repeated",
+        help="claim that tokens must contain; may be repeated",
     )
     add(
         "--requestheader-client-ca-file",
         type=Path,
         metavar="FILE",
-        help="authorities of proxies that say in headers who has asked them",
+        help="CA certificates of authenticating proxies, which pass the user in headers",
     )
     add(
         "--requestheader-allowed-names",
         type=_listed,
         metavar="NAME,...",
-        help="common names of such proxies; default: all that have a certificate of these"
-        " authorities",
+        help="common names of authenticating proxies; default: any with a certificate of these CAs",
     )
     for name, default in (
         ("username-headers", "X-Remote-User"),
@@ -91,7 +94,7 @@ def add_authentication(parser: argparse.ArgumentParser) -> None:
 
 
 def authentication_options(arguments: argparse.Namespace) -> AuthenticationOptions:
-    """The options that were given. Raises ValueError for what cannot work."""
+    """Build the options. Raises ValueError for options that exclude each other."""
     return AuthenticationOptions(
         anonymous_auth=arguments.anonymous_auth,
         authentication_config=arguments.authentication_config,
@@ -117,7 +120,7 @@ def _request_header(arguments: argparse.Namespace) -> RequestHeaderOptions | Non
         return None
     if "client_ca_file" not in given:
         flags = ", ".join(f"--requestheader-{name.replace('_', '-')}" for name in given)
-        raise ValueError(f"{flags}: only with --requestheader-client-ca-file")
+        raise ValueError(f"{flags}: requires --requestheader-client-ca-file")
     if "extra_headers_prefix" in given:
         given["extra_prefixes"] = given.pop("extra_headers_prefix")
     return RequestHeaderOptions(**given)
@@ -140,12 +143,12 @@ def _truth(text: str) -> bool:
 def _listed(text: str) -> tuple[str, ...]:
     found = tuple(each.strip() for each in text.split(","))
     if not all(found):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of words, such as a,b")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as a,b")
     return found
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return name, value

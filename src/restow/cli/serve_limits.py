@@ -1,4 +1,4 @@
-"""Flags of `restow serve` about limits: how much at once, and for how long."""
+"""Limit flags of `restow serve`: concurrency, connections and timeouts."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from restow.apiserver.limit_options import COUNT_MAX, LimitOptions
 from restow.cli.argument_types import duration, whole_number
 
 ABOUT = """\
-What a server takes on at once. Who is beyond a limit is answered with 429 and told when to come
-again. When it becomes scarce, users get equal shares. Administrators (system:masters), health
-checks and the election of leaders in kube-system are exempt. A count of 0 is no limit.
+Limits of concurrent work. Requests over a limit get 429 with Retry-After. Under load, users get
+equal shares. Administrators (system:masters), health checks and leader election in kube-system are
+exempt. A count of 0 means no limit.
 """
 
 DEFAULTS = LimitOptions()
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """The flags; names are kube-apiserver's where it has one."""
+    """Add the flags, with the names of kube-apiserver where it has them."""
     group = parser.add_argument_group("limits", ABOUT)
     for flag, default, about in (
-        ("--max-requests-inflight", DEFAULTS.requests_in_flight_max, "reads that wait"),
-        ("--max-mutating-requests-inflight", DEFAULTS.writes_in_flight_max, "writes that wait"),
-        ("--max-watches", DEFAULTS.watches_max, "watches of all users together"),
+        ("--max-requests-inflight", DEFAULTS.requests_in_flight_max, "in-flight reads"),
+        ("--max-mutating-requests-inflight", DEFAULTS.writes_in_flight_max, "in-flight writes"),
+        ("--max-watches", DEFAULTS.watches_max, "watches of all users"),
         ("--max-watches-per-user", DEFAULTS.watches_per_user_max, "watches of one user"),
         (
             "--max-connections-per-address",
             DEFAULTS.connections_per_address_max,
-            "connections from one address; mind proxies, behind which many clients share one",
+            "connections from one address; consider proxies, which many clients share",
         ),
     ):
         group.add_argument(
@@ -42,29 +42,29 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1, COUNT_MAX),
         default=DEFAULTS.connections_max,
         metavar="N",
-        help="open connections; when nearly so many are open, those that have not shown who they"
-        f" are make room first; default: {DEFAULTS.connections_max}",
+        help="open connections; near the limit, unauthenticated connections are closed first;"
+        f" default: {DEFAULTS.connections_max}",
     )
     group.add_argument(
         "--request-timeout",
         type=duration,
         default=DEFAULTS.request_seconds,
         metavar="SECONDS",
-        help="how long a request may take that is no watch, whatever its own timeout says; default:"
-        " 1m",
+        help="maximum duration of a request that is not a watch, regardless of its own timeout;"
+        " default: 1m",
     )
     group.add_argument(
         "--min-request-timeout",
         type=duration,
         default=DEFAULTS.watch_seconds_min,
         metavar="SECONDS",
-        help="how long a watch lasts that does not say it, at least; at most twice as long;"
-        " default: 30m",
+        help="minimum duration of a watch without a timeout of its own; the maximum is twice as"
+        " long; default: 30m",
     )
 
 
 def limit_options(arguments: argparse.Namespace) -> LimitOptions:
-    """What was given. Raises ValueError for what cannot work."""
+    """Build the options. Raises ValueError for invalid values."""
     return LimitOptions(
         requests_in_flight_max=arguments.max_requests_inflight,
         writes_in_flight_max=arguments.max_mutating_requests_inflight,

@@ -1,4 +1,4 @@
-"""The flags of `restow serve` about service accounts and their tokens."""
+"""Service account flags of `restow serve`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from restow.apiserver.service_account_options import (
 from restow.cli.argument_types import whole_number
 
 ACCOUNTS = """\
-Programs are known by tokens of service accounts, which are signed by the servers and good for some
-time. Servers of one cluster must believe each other: all have the key in DIR/pki, or are given the
-same files. To change the key, give the old one as --service-account-key-file until its tokens are
-over.
+Programs authenticate with service account tokens, which servers sign and which expire. Servers of
+one cluster must accept each other's tokens: all use the key in DIR/pki, or the same files. To
+rotate the key, pass the old one as --service-account-key-file until its tokens have expired.
 """
 
 
@@ -26,7 +25,7 @@ def add_service_accounts(parser: argparse.ArgumentParser) -> None:
         "--service-account-signing-key-file",
         type=Path,
         metavar="FILE",
-        help="private key that signs tokens, RSA or elliptic-curve; default: one in DIR/pki",
+        help="private key that signs tokens, RSA or elliptic-curve; default: the key in DIR/pki",
     )
     add(
         "--service-account-key-file",
@@ -34,14 +33,14 @@ def add_service_accounts(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="keys whose tokens are believed too, public or private; may be repeated",
+        help="additional keys that verify tokens, public or private; may be repeated",
     )
     add(
         "--service-account-issuer",
         action="append",
         default=[],
         metavar="URL",
-        help="who signs; may be repeated: the first signs, all are believed; default:"
+        help="issuer of tokens; may be repeated: the first one signs, all are accepted; default:"
         f" {ISSUER_DEFAULT}",
     )
     add(
@@ -49,30 +48,30 @@ def add_service_accounts(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME,...",
-        help="what this server is called in tokens; default: the issuers",
+        help="audiences of this server in tokens; default: the issuers",
     )
     add(
         "--service-account-jwks-uri",
         default="",
         metavar="URL",
-        help="where others find the keys of the issuer; default: at this server",
+        help="where clients find the keys of the issuer; default: at this server",
     )
     add(
         "--service-account-max-token-expiration",
         type=whole_number(1, int(TOKEN_SECONDS_MAX)),
         default=int(TOKEN_SECONDS_MAX),
         metavar="SECONDS",
-        help="who asks for a longer time gets this; at least an hour; default: no limit",
+        help="maximum lifetime of tokens; at least an hour; default: no limit",
     )
     add(
         "--service-account-extend-token-expiration",
         action="store_true",
-        help="make tokens of pods good for a year if 3607 seconds are asked for, as old clients do",
+        help="issue pod tokens for a year if 3607 seconds are requested, for old clients",
     )
 
 
 def service_account_options(arguments: argparse.Namespace) -> ServiceAccountOptions:
-    """The options that were given. Raises ValueError for what cannot work."""
+    """Build the options. Raises ValueError for options that exclude each other."""
     names = [each for text in arguments.api_audiences for each in text.split(",")]
     return ServiceAccountOptions(
         issuers=tuple(arguments.service_account_issuer) or (ISSUER_DEFAULT,),

@@ -1,4 +1,4 @@
-"""The words of `restow serve` about TLS. What they mean is in `restow.apiserver.tls_options`."""
+"""TLS flags of `restow serve`. `restow.apiserver.tls_options` has their meaning."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from restow.apiserver.tls_options import (
 )
 
 ABOUT = """\
-Certificates made in DIR/pki are renewed before they end; those given are read again when their
+Certificates created in DIR/pki are renewed before they expire; given ones are reloaded when their
 files change. Neither needs a restart.
 """
 
@@ -28,14 +28,14 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
         "--tls-cipher-suites",
         default="",
         metavar="NAME,NAME,...",
-        help="of TLS 1.2, by the names that Go has for them; default: all that are good today",
+        help="cipher suites of TLS 1.2, by their Go names; default: all secure ones",
     )
     add(
         "--tls-client-auth",
         choices=CLIENT_AUTHS,
         default=CLIENT_AUTHS[0],
-        help="required: no connection without a client certificate that --client-ca-file or the own"
-        f" authority has signed; default: {CLIENT_AUTHS[0]}",
+        help="required: reject connections without a client certificate signed by --client-ca-file"
+        f" or by the CA in DIR/pki; default: {CLIENT_AUTHS[0]}",
     )
     add(
         "--tls-sni-cert-key",
@@ -43,13 +43,13 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_named,
         metavar="CERT,KEY[:NAME,...]",
-        help="a certificate for clients that ask for one of the names, such as *.example.org;"
-        " default: the names in it; may be repeated",
+        help="a certificate for clients that request one of the names by SNI, such as"
+        " *.example.org; default: the names in the certificate; may be repeated",
     )
 
 
 def tls_options(arguments: argparse.Namespace) -> TlsOptions:
-    """What was chosen. Raises ValueError for what cannot work."""
+    """Build the options. Raises ValueError for invalid values."""
     suites = (name.strip() for name in arguments.tls_cipher_suites.split(","))
     return TlsOptions(
         min_version=arguments.tls_min_version,

@@ -1,7 +1,7 @@
-"""`restow status`: what is stored how, who agrees on it, what is being migrated, and by whom.
+"""`restow status`: storage versions, agreement of servers, migrations and controllers.
 
-It only reads. The looking is in `restow.migration.overview`; here are the words of the command.
-Its tables and its JSON are in `status_tables`.
+It only reads. The reading is in `restow.migration.overview`, the tables and the JSON in
+`status_tables`; this module has the arguments.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from restow.migration.overview_values import ClusterOverview
 
 REQUEST_SECONDS_MAX = 20.0
 INTERVAL_SECONDS = 0.5
-"""Between two drawings of -w, at least."""
+"""Minimum time between two updates of -w."""
 INTERVAL_SECONDS_MAX = 3_600.0
 
-_say = partial(fail, "status")
+_fail = partial(fail, "status")
 EXIT_UNAVAILABLE = 1
 EXIT_USAGE = 2
 
@@ -43,16 +43,16 @@ EPILOG = """\
   restow status -w
   restow status -o json | jq '.resources[] | select(.verdict != "ok") | .resource'
 
-A resource is ok when all its objects are stored in the version in which servers write it, and under
-the encryption key, if there is one; it is to be migrated when some may be stored otherwise. It is
-unreadable when a list of it fails because of values that servers cannot read. `restow census`
-counts what is really stored. What an aggregated server stores that does not report how, or
-no more, is left alone. What was stored once and is served by nobody is gone.
+A resource is "ok" when all its objects are stored in the version that servers write, and under the
+encryption key, if there is one; it is "to migrate" when some may be stored otherwise. It is
+"unreadable" when a list of it fails because of values that servers cannot read. `restow census`
+counts the stored versions. "left alone" means that an aggregated server stores it without
+reporting its version; "gone" means that objects were stored, but no server serves the resource.
 
-With -w it goes on until Ctrl-C, by watches: on a terminal in place, otherwise with another block of
-lines, or line of JSON, whenever something has changed. It survives restarts of servers.
+With -w it runs until Ctrl-C and uses watches: on a terminal it redraws, otherwise it prints another
+block of lines, or line of JSON, after each change. It survives restarts of servers.
 
-Exit codes: 0 whatever was found; 1 the cluster cannot be asked, 2 wrong usage.
+Exit codes: 0 any status, 1 the cluster cannot be reached, 2 wrong usage.
 """
 
 
@@ -61,22 +61,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resources",
         nargs="*",
         metavar="RESOURCE",
-        help="only these, as kubectl takes them: deployments.apps, deploy, pods; default: all",
+        help="show only these, named as in kubectl: deployments.apps, deploy, pods; default: all",
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("-w", "--watch", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("-w", "--watch", action="store_true", help="update until Ctrl-C")
     parser.add_argument(
         "--interval",
         type=_interval,
         metavar="SECONDS",
-        help=f"with -w: between two drawings, at least; default: {INTERVAL_SECONDS:g}",
+        help=f"with -w: minimum time between updates; default: {INTERVAL_SECONDS:g}",
     )
     add_connection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.interval is not None and not arguments.watch:
-        return _say("--interval: only with -w", EXIT_USAGE)
+        return _fail("--interval requires -w", EXIT_USAGE)
     try:
         config = find_cluster(arguments)
         if arguments.watch:
@@ -84,9 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         view = run_async(_look(config, arguments.resources))
     except (ConfigInvalid, NoSuchResource) as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except (ClientError, StatusError) as error:
-        return _say(error, EXIT_UNAVAILABLE)
+        return _fail(error, EXIT_UNAVAILABLE)
     if arguments.output == "json":
         print_json(fields_of(view))
     else:
@@ -122,6 +122,6 @@ def _interval(text: str) -> float:
         seconds = 0.0
     if not 0 < seconds <= INTERVAL_SECONDS_MAX:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of seconds up to {INTERVAL_SECONDS_MAX:g}"
+            f"{text!r} is not a number of seconds up to {INTERVAL_SECONDS_MAX:g}"
         )
     return seconds

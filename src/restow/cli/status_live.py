@@ -1,13 +1,12 @@
-"""`restow status -w`: the same as `restow status`, kept up to date by watches until Ctrl-C.
+"""`restow status -w`: the output of `restow status`, kept up to date by watches until Ctrl-C.
 
-    Following    informers on everything that is shown; the overview is made from their memory
-    Screen       a terminal: drawn again and again in the same place, cut to its height
-    Blocks       no terminal: one more block of lines whenever something has changed
-    Records      -o json: one more line whenever something has changed
+    LiveOverview    informers on all objects that are shown; builds the overview from their caches
+    Screen          terminal: redrawn in place, cut to the height of the terminal
+    Blocks          no terminal: one more block of lines after each change
+    Records         -o json: one more line after each change
 
-The API is asked only when something begins or breaks off, and for discovery when kinds or servers
-come and go. Time passes by itself: ages are drawn anew, and a server whose lease runs out is shown
-as expired, without asking anyone.
+Requests are sent only when a watch starts or breaks, and for discovery when resources or servers
+appear or disappear. Ages and expired leases are computed from the clock, without requests.
 
 Not here: the tables (`status_tables`).
 """
@@ -73,14 +72,14 @@ from restow.migration.remote_apis import (
 from restow.migration.times import time_text
 
 REFRESH_SECONDS: Final = 1.0
-"""When nothing happens, so often it is seen to what time alone has changed."""
+"""Interval at which ages and leases are updated if nothing changes."""
 LIST_SECONDS: Final = 60.0
-"""Between two checks whether all resources can be listed."""
+"""Interval of checks whether all resources can be listed."""
 SYNC_LOOK_SECONDS: Final = 0.05
 STALE: Final = "not up to date"
-"""A note that begins so says that the rest is of an earlier moment."""
+"""Prefix of the note that the output is not up to date."""
 ROWS_MIN: Final = 3
-"""So many resources are shown on however small a terminal."""
+"""Minimum number of resources that are shown, on any terminal."""
 WIDTH_OF_FILES: Final = 1_000
 _URGENCY: Final = (
     ResourceStatus.UNREADABLE,
@@ -93,14 +92,14 @@ _URGENCY: Final = (
     ResourceStatus.GONE,
 )
 _MOMENTS: Final = frozenset({"time", "renewTime", "heartbeatTime"})
-"""What changes all the time, and is no news."""
+"""Fields that change all the time, and do not count as a change."""
 _SOON: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=5, jitter=0.5)
-# A stream that breaks off is told at once, and everything is listed anew.
+# Report a broken stream at once, and list again.
 _AT_ONCE: Final = WatchPolicy(failures_max=0)
 
 
 class LiveOverview:
-    """Everything that is shown, in memory."""
+    """The overview, built from the caches of informers."""
 
     def __init__(self, client: ApiClient, names: Sequence[str]) -> None:
         self._client = client
@@ -114,11 +113,11 @@ class LiveOverview:
         self._stored = StoredSeen()
         self._failed: list[BaseException] = []
         self._stale = ""
-        """Why it is not up to date: what was said first, until it is again."""
+        """Note that it is not up to date; unchanged until it is again."""
         self._changed = asyncio.Event()
 
     async def start(self, tasks: Tasks) -> None:
-        """Look once, then follow what there is. Raises as `look` does."""
+        """Read the overview once, then start the informers. Raises as `look` does."""
         first = await look(self._client, self._names)
         passing = {*unread_notes(first.unread), *first.stored.notes}
         self._notes = [
@@ -138,7 +137,7 @@ class LiveOverview:
         tasks.spawn("lists", self._list_again())
 
     async def _list_again(self) -> None:
-        """See every now and then whether all can be listed; that is nothing one can watch."""
+        """Check periodically whether all resources can be listed, which cannot be watched."""
         while True:
             await self._client.runtime.clock.sleep(LIST_SECONDS)
             assert self._discovered is not None, "not started"
@@ -147,12 +146,12 @@ class LiveOverview:
             self._changed.set()
 
     def on_failure(self, failure: TaskFailure) -> None:
-        """An informer has ended, which it does only when there is too much to keep."""
+        """Record that an informer ended, which happens only if there are too many objects."""
         self._failed.append(failure.error)
         self._changed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until something has changed, or so long."""
+        """Wait for a change, at most this long."""
         try:
             async with self._client.runtime.clock.timeout(seconds):
                 await self._changed.wait()
@@ -163,7 +162,7 @@ class LiveOverview:
             raise self._failed[0]
 
     async def view(self) -> ClusterOverview:
-        """How it looks now."""
+        """Build the current overview."""
         await self._discover_again()
         assert self._discovered is not None, "not started"
         moment = self._client.runtime.clock.wall()
@@ -202,7 +201,7 @@ class LiveOverview:
         return view
 
     def _made(self) -> dict[str, Informer]:
-        """An informer for each thing that the server has."""
+        """Create an informer for each resource that the server has."""
         assert self._discovered is not None, "not discovered"
         served = {each.resource for each in self._discovered.resources}
         identity = ListOptions(label_selector=IDENTITY_LABEL)
@@ -235,7 +234,7 @@ class LiveOverview:
         }
 
     async def _synced_or_failed(self, informer: Informer) -> None:
-        """What may not be read never comes; that is said in a note."""
+        """Wait for the cache to sync. A forbidden resource never syncs; a note reports that."""
         clock = self._client.runtime.clock
         while not (informer.is_synced or informer.last_error or self._failed):
             try:
@@ -250,14 +249,14 @@ class LiveOverview:
         self._discovered = found
 
     async def _discover_again(self) -> None:
-        """If kinds or servers came or went, or a server writes otherwise than before."""
+        """Repeat discovery if resources, servers or storage versions changed."""
         shape = self._read_shape()
         if shape == self._shape:
             return
         try:
             await self._discover()
         except (ClientError, StatusError):
-            return  # it is tried again; that nobody answers is said anyway
+            return  # retried later; the informers report the error
         self._shape = shape
 
     def _read_shape(self) -> Hashable:
@@ -272,7 +271,7 @@ class LiveOverview:
         return frozenset(states), frozenset(names)
 
     def _problems(self) -> list[str]:
-        """What cannot be read, and what is not up to date, in words that stay while it is so."""
+        """Notes on unreadable and stale objects; a note stays the same while its cause does."""
         notes: list[str] = []
         lost = ""
         for name, informer in self._informers.items():
@@ -297,8 +296,8 @@ class LiveOverview:
         self._changed.set()
 
 
-class Outlet(Protocol):
-    """Where the overview goes."""
+class View(Protocol):
+    """Where the overview is shown."""
 
     def show(self, view: ClusterOverview) -> None: ...
 
@@ -306,7 +305,7 @@ class Outlet(Protocol):
 
 
 class Blocks:
-    """A block of lines for each change, with the time above it."""
+    """Prints a block of lines with the time for each change."""
 
     def __init__(self, hints: Hints, console: Console | None = None) -> None:
         self._hints = hints
@@ -317,12 +316,12 @@ class Blocks:
         self._is_stale = False
 
     def show(self, view: ClusterOverview) -> None:
-        news = _news(fields_of(view))
-        if news == self._last:
+        content = _stable_fields(fields_of(view))
+        if content == self._last:
             return
         if self._last is not None:
             self._console.print()
-        self._last = news
+        self._last = content
         is_stale = any(note.startswith(STALE) for note in view.notes)
         again = " up to date again" if self._is_stale and not is_stale else ""
         self._is_stale = is_stale
@@ -330,27 +329,27 @@ class Blocks:
         print_all(view, self._console, hints=self._hints)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """No resources to release."""
 
 
 class Records:
-    """An object of JSON a line for each change."""
+    """Prints one JSON object per line for each change."""
 
     def __init__(self) -> None:
         self._last: object = None
 
     def show(self, view: ClusterOverview) -> None:
         fields = fields_of(view)
-        if (news := _news(fields)) != self._last:
-            self._last = news
+        if (content := _stable_fields(fields)) != self._last:
+            self._last = content
             print(orjson.dumps(fields).decode(), flush=True)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """No resources to release."""
 
 
 class Screen:
-    """Drawn in place; what does not fit is counted."""
+    """Redraws in place; resources that do not fit are counted."""
 
     def __init__(self, hints: Hints, console: Console | None = None) -> None:
         self._hints = hints
@@ -365,7 +364,7 @@ class Screen:
         self._live.stop()
 
     def _fitted(self, view: ClusterOverview) -> Text:
-        """With as many resources as there is room for; a row may take several lines."""
+        """Render as many resources as fit; a row can take several lines."""
         text = self._drawn(view, resources=None)
         if self._fits(text):
             return text
@@ -384,7 +383,7 @@ class Screen:
         return text.plain.count("\n") < self._console.height - 1
 
     def _drawn(self, view: ClusterOverview, *, resources: Sequence[ResourceSeen] | None) -> Text:
-        """As it is printed once, on a sheet of the same size."""
+        """Render the overview on an off-screen console of the same width."""
         sheet = Console(
             file=io.StringIO(),
             width=self._console.width,
@@ -400,18 +399,18 @@ class Screen:
 
 
 def most_urgent(resources: Sequence[ResourceSeen], count: int) -> list[ResourceSeen]:
-    """So many of them, those first that need a look; else they keep their order."""
+    """The `count` most urgent resources; equally urgent ones keep their order."""
     return sorted(resources, key=lambda each: _URGENCY.index(each.verdict))[:count]
 
 
-def _news(value: Any) -> Any:
-    """The fields without the moments that change by themselves."""
+def _stable_fields(value: Any) -> Any:
+    """The fields without those that change all the time."""
     if isinstance(value, dict):
-        return {key: _news(each) for key, each in value.items() if key not in _MOMENTS}
-    return [_news(each) for each in value] if isinstance(value, list) else value
+        return {key: _stable_fields(each) for key, each in value.items() if key not in _MOMENTS}
+    return [_stable_fields(each) for each in value] if isinstance(value, list) else value
 
 
-def outlet(output: str, hints: Hints) -> Outlet:
+def make_view(output: str, hints: Hints) -> View:
     if output == "json":
         return Records()
     return Screen(hints) if sys.stdout.isatty() else Blocks(hints)
@@ -420,16 +419,16 @@ def outlet(output: str, hints: Hints) -> Outlet:
 async def follow(
     client: ApiClient, names: Sequence[str], *, output: str, interval: float, hints: Hints
 ) -> None:
-    """Until SIGINT or SIGTERM. Raises what the first look raises; later errors are shown."""
+    """Update the view until a signal. Raises errors of the first read; later ones are shown."""
     clock = client.runtime.clock
     following = LiveOverview(client, names)
-    ending = ShutdownSignals(clock, lambda: None)  # there is nothing to hurry
+    ending = ShutdownSignals(clock, lambda: None)  # no second signal needed
     async with (
         ending.interrupts(),
         client.runtime.tasks("status", on_failure=following.on_failure) as tasks,
     ):
         await following.start(tasks)
-        shown_by = outlet(output, hints)
+        shown_by = make_view(output, hints)
         try:
             while True:
                 shown_by.show(await following.view())

@@ -1,7 +1,6 @@
 """The tables and the JSON of `restow status`.
 
-Not here: the words of the command (`status`), and how the overview is kept up to date
-(`status_live`).
+Not here: the arguments (`status`), and updates of the overview (`status_live`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from restow.migration.overview_values import (
 from restow.migration.times import time_text
 
 WIDTH_OF_FILES = 1_000
-"""Wide enough that no line is broken: programs read these."""
+"""Wide enough that no line is wrapped: programs read these lines."""
 SUCCEEDED_SHOWN_MAX = 3
 FAILED_SHOWN_MAX = 10
 
@@ -56,7 +55,7 @@ def print_all(
     hints: Hints,
     resources: Sequence[ResourceSeen] | None = None,
 ) -> None:
-    """The whole overview; of the resources only some, if these are given."""
+    """Print the whole overview, or only some of its resources."""
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
     console = console or Console(width=width, highlight=False, markup=False, emoji=False)
     if view.servers:
@@ -94,7 +93,7 @@ def _table(*headings: str) -> Table:
 
 
 def _servers(view: ClusterOverview) -> Table:
-    """With what they are only where some are not main servers."""
+    """The table of servers; with a component column only if some are aggregated."""
     shows_component = any(each.is_aggregated for each in view.servers)
     table = _table("SERVER", *(["COMPONENT"] if shows_component else []), "HOST", "RENEWED", "")
     for each in view.servers:
@@ -110,7 +109,7 @@ def _servers(view: ClusterOverview) -> Table:
 
 
 def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, str]) -> Table:
-    """Of encryption keys only where there are any: `labels` are how they are called."""
+    """The table of resources, with key columns only if keys are used (`labels` are their names)."""
     headings = ["RESOURCE", "WRITTEN AS", "MAY BE STORED AS", "SERVERS", ""]
     if labels:
         headings[3:3] = ["WRITTEN WITH", "MAY BE STORED UNDER"]
@@ -130,7 +129,7 @@ def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, s
 
 
 def _stored_as(seen: ResourceSeen) -> str:
-    """The versions; a hash that nobody knows is shown where somebody may look for it."""
+    """The persisted versions; unknown hashes are shown as they are."""
     is_served = seen.verdict not in (ResourceStatus.LEFT_ALONE, ResourceStatus.GONE)
     texts = [str(each) if is_served else each.words for each in seen.persisted]
     return ", ".join(dict.fromkeys(texts))
@@ -155,7 +154,7 @@ def _key_cells(keys: KeysSeen | None, labels: Mapping[str, str]) -> list[Text]:
 
 
 def _labels(view: ClusterOverview) -> dict[str, str]:
-    """How the keys are called that anything is said of; empty where nobody encrypts."""
+    """Display names of all encryption keys in use; empty without encryption."""
     seen = [each.keys for each in view.resources if each.keys is not None]
     return labels_of(key for keys in seen for key in keys.all_ids)
 
@@ -174,7 +173,7 @@ def _migrations(view: ClusterOverview) -> Table:
 
 
 def _chosen(migrations: list[MigrationRow]) -> list[MigrationRow]:
-    """All that run, all that failed and were not superseded, and the last that have succeeded."""
+    """All running, all failed and not superseded, and the last succeeded migrations."""
     oldest = datetime.fromisoformat("1970-01-01T00:00:00Z")
     migrations = sorted(migrations, key=lambda each: each.finished or oldest, reverse=True)
     is_open = [each for each in migrations if each.is_open]
@@ -184,7 +183,7 @@ def _chosen(migrations: list[MigrationRow]) -> list[MigrationRow]:
 
 
 def progress_of(migration: MigrationRow) -> str:
-    """How far it is: what the migrator says in words, or else from its counts."""
+    """The progress: the migrator's message, or else its counts."""
     if migration.message:
         return migration.message
     counts = migration.progress
@@ -213,13 +212,13 @@ def _print_failures(console: Console, view: ClusterOverview) -> None:
             why = f"{each.get('reason')}: {each.get('message')}"
             console.print(f"  {shown(place)}: {shown(why)}", soft_wrap=True)
         if (more := len(migration.failed_objects) - FAILED_SHOWN_MAX) > 0:
-            console.print(f"  … and {more:,} more: -o json shows them")
+            console.print(f"  … and {more:,} more: use -o json to see them")
 
 
 def _leaders(view: ClusterOverview) -> Table:
     table = _table("CONTROLLER", "LEADER", "RENEWED", "")
     for each in view.leaders:
-        remark = Text("ok", style="green") if each.is_live else Text("nobody leads", style="yellow")
+        remark = Text("ok", style="green") if each.is_live else Text("no leader", style="yellow")
         table.add_row(
             Text(f"{each.namespace}/{each.name}"),
             Text(shown(each.holder) or "–"),
@@ -243,7 +242,7 @@ def _summary(view: ClusterOverview) -> str:
             for each in view.migrations
             if not each.is_open
         )
-        words = [f"{running} under way"] if running else []
+        words = [f"{running} running"] if running else []
         words += [f"{count} {phase}" for phase, count in sorted(ended.items())]
         text += f"; migrations: {', '.join(words)}"
     if not any(each.is_live for each in view.leaders):
@@ -252,7 +251,7 @@ def _summary(view: ClusterOverview) -> str:
 
 
 def ago(moment: datetime | None, view: ClusterOverview, *, suffix: str = " ago") -> Text:
-    """How long ago something was, by our clock."""
+    """Time since a moment, by the local clock."""
     if moment is None:
         return Text("–")
     seconds = round((view.moment - moment).total_seconds())

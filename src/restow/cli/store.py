@@ -1,7 +1,7 @@
-"""`restow store`: put, get, list and watch keys, on any of the three drivers.
+"""`restow store`: put, get, list and watch keys of a store of any driver.
 
-This file is the command line: arguments, the shell, `up`. What each verb does is in
-`store_verbs`. It works below the API, on raw keys, and knows nothing of what values mean.
+This module has the arguments, the shell, and `up`. The verbs are in `store_verbs`. It works on raw
+keys below the API, and does not interpret values.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from restow.storage.store_mark import MARK_NAME, read_checked
 
 STORE_DEFAULT = f"sqlite:{DATA_DIR_DEFAULT / 'store.db'}"
 PROMPT = "store> "
-_say = partial(fail, "store")
+_fail = partial(fail, "store")
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 3
 CREATING = frozenset({"put", "shell", "up"})
@@ -45,9 +45,9 @@ Addresses of stores: {ADDRESS_FORMS}
   restow store watch / --after 1
   restow store shell --store memory:
 
-Where API servers use the store, put and delete ask first; without a terminal they need --yes. What
-is written here is not validated, and servers cannot read every value. A file that does not exist is
-created by put, shell and up only.
+If API servers use the store, put and delete ask for confirmation; without a terminal they need
+--yes. Values are not validated, and servers may be unable to read them. Only put, shell and up
+create a file that does not exist.
 
 Exit codes: 0 done, 1 not found or refused, 2 wrong usage or not confirmed, 3 the store cannot be
 used.
@@ -60,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(common, forms=ADDRESS_FORMS)
     verbs.add_verbs(places, [common])
     places.add_parser(
-        "shell", parents=[common], help="many verbs on one open store, a line each"
+        "shell", parents=[common], help="run several verbs on one open store, one per line"
     ).set_defaults(act=_shell)
-    up = places.add_parser("up", help="open the embedded store and show what changes in it")
+    up = places.add_parser("up", help="open the embedded store and show its changes")
     up.add_argument("--data-dir", type=directory, default=Path(".restow"), metavar="DIR")
     up.set_defaults(act=_up)
 
@@ -86,29 +86,29 @@ def run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        return _say(error, EXIT_UNAVAILABLE)
+        return _fail(error, EXIT_UNAVAILABLE)
     except ClusterRefused as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except (StoreDamaged, Unavailable) as error:
-        return _say(hints.failure(error, arguments.store), EXIT_UNAVAILABLE)
+        return _fail(hints.failure(error, arguments.store), EXIT_UNAVAILABLE)
     except StorageError as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
 
 
 def _check_file(address: str, verb: str, data_dir: Path | None) -> None:
-    """Refuse a file that is missing, or that opening would damage, as `restow serve` does.
+    """Refuse a file that is missing, or that opening it would damage, as `restow serve` does.
 
-    Servers keep their mark in `data_dir`; without it, beside the file. Raises `OpenRefused`.
+    The mark of the servers is in `data_dir`; without it, beside the file. Raises `OpenRefused`.
     """
     name = place_name(address)
     path, resolved = (Path(each.partition(":")[2]) for each in (address, name))
     if verb not in CREATING and not path.exists():
         if verb == "accept":
             raise OpenRefused(
-                f"{path} does not exist, so there is nothing to accept: put the store back, or"
+                f"{path} does not exist, so it cannot be accepted: put the store back, or"
                 " restore a backup with `restow restore`"
             )
-        raise OpenRefused(f"{path} does not exist: give the path of a store")
+        raise OpenRefused(f"{path} does not exist: use the path of an existing store")
     for place in {path.parent, resolved.parent} if data_dir is None else {data_dir}:
         read_checked(place / MARK_NAME, name)
     check_deleted_log(path)
@@ -123,7 +123,7 @@ async def _with_store(arguments: argparse.Namespace) -> int:
     supervisor = local_supervisor(address, arguments.data_dir)
 
     async def users() -> list[str]:
-        """Who uses the store besides this command."""
+        """The other users of the store: servers, and `restow up`."""
         found = [] if supervisor is None else [f"`restow up` (process {supervisor})"]
         return found + await live_servers(storage, runtime.clock.wall())
 
@@ -158,14 +158,14 @@ async def _shell(storage: Storage, arguments: argparse.Namespace) -> int:
     parser = argparse.ArgumentParser(prog="", add_help=False, exit_on_error=False)
     places = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
     verbs.add_verbs(places, [])
-    people = sys.stdin.isatty()
+    is_interactive = sys.stdin.isatty()
     code = 0
     while True:
-        if people:
+        if is_interactive:
             print(PROMPT, end="", flush=True)
         line = await asyncio.to_thread(sys.stdin.readline)
         if not line or line.strip() in {"exit", "quit"}:
-            return code if not people else 0
+            return code if not is_interactive else 0
         if line.strip():
             given = argparse.Namespace(users=arguments.users)
             code = await _one_line(parser, storage, line, given)
@@ -179,8 +179,8 @@ async def _one_line(
         code: int = await arguments.act(storage, arguments)
         return code
     except (argparse.ArgumentError, ValueError) as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except SystemExit:
-        return EXIT_USAGE  # argparse has said what is wrong
+        return EXIT_USAGE  # argparse has printed the error
     except StorageError as error:
-        return _say(error, EXIT_UNAVAILABLE)
+        return _fail(error, EXIT_UNAVAILABLE)

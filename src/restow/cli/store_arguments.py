@@ -1,7 +1,6 @@
-"""How commands find the store of a cluster: by its address, or by the directory of the cluster.
+"""Arguments that select the store of a cluster: by its address, or by the data directory.
 
-Shared by all commands with a store; with the line that shows how far they are. Not here: opening
-anything.
+Shared by all commands with a store; also their progress bar. Not here: opening a store.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def add_data_dir(place: argparse._ActionsContainer) -> None:
 
 
 def chosen_store(arguments: argparse.Namespace) -> str:
-    """The address that was asked for.
+    """The address of the selected store.
 
-    Raises ClusterRefused for a state that cannot be read, `OpenRefused` for files without a use.
+    Raises ClusterRefused if the cluster state cannot be read, `OpenRefused` for unused files.
     """
     if arguments.store is not None:
         return with_etcd_files(str(arguments.store), arguments)
@@ -53,8 +52,8 @@ def chosen_store(arguments: argparse.Namespace) -> str:
 
 
 def store_of(data_dir: Path) -> str:
-    """The store of a cluster: as `restow up` remembers it, or the file of `restow serve`."""
-    # Here: they import a whole server, which commands against an API do without (an extra).
+    """The store of a cluster: as `restow up` recorded it, or the file of `restow serve`."""
+    # Imported here: they import a whole server, which is an extra that API commands do not need.
     from restow.localcluster.cluster_plan import OWN_ETCD, STORE_DEFAULT
     from restow.localcluster.etcd import store_address
     from restow.localcluster.state import read_state
@@ -68,7 +67,7 @@ def store_of(data_dir: Path) -> str:
 
 @contextmanager
 def progress_line(word: str) -> Iterator[Callable[[int, int], None]]:
-    """A line on the terminal, if there is one, that is gone when all is done."""
+    """Show a progress bar on a terminal; it is removed at the end."""
     columns = (TextColumn(word), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(
         *columns,
@@ -81,10 +80,10 @@ def progress_line(word: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes, for people."""
+    """Format a number of bytes."""
     amount = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
             return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
         amount /= 1024
-    raise AssertionError("the last unit takes all")
+    raise AssertionError("unreachable: the last unit has no limit")

@@ -1,7 +1,7 @@
-"""The verbs of `restow store`: each a function of an open store and its arguments.
+"""The verbs of `restow store`, as functions of an open store and the arguments.
 
-They print for people, or a JSON object a line with `-o json`; values that are no text are shown
-escaped. Nothing here opens or closes a store.
+They print text, or one JSON object per line with `-o json`; values that are not text are escaped.
+Not here: opening and closing a store.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def add_verbs(places: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
         parser.add_argument("-o", dest="output", choices=["text", "json"], default="text")
         return parser
 
-    put = add("put", _put, "give a key a value")
+    put = add("put", _put, "set the value of a key")
     put.add_argument("key")
     put.add_argument("value", help="'-' reads it from standard input")
     _add_guards(put)
@@ -62,28 +62,28 @@ def add_verbs(places: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     delete.add_argument("key")
     _add_guards(delete)
     _add_yes(delete)
-    get = add("get", _get, "show a key's value")
+    get = add("get", _get, "print the value of a key")
     get.add_argument("key")
-    get.add_argument("--raw", action="store_true", help="the very bytes, without a line end")
+    get.add_argument("--raw", action="store_true", help="print the exact bytes, without a newline")
     _add_revision(get)
-    listing = add("list", _list, "show keys and values in order")
+    listing = add("list", _list, "print keys and values in order")
     listing.add_argument("prefix", nargs="?", default="/")
-    listing.add_argument("--start", default="", metavar="KEY", help="begin at this key")
+    listing.add_argument("--start", default="", metavar="KEY", help="first key")
     listing.add_argument("--limit", type=_whole_number, default=0, metavar="N")
     _add_revision(listing)
-    watch = add("watch", _watch, "show changes as they happen")
+    watch = add("watch", _watch, "print changes as they happen")
     watch.add_argument("prefix", nargs="?", default="/")
     watch.add_argument("--after", type=_whole_number, metavar="REVISION", help="default: now")
-    watch.add_argument("--events", type=_positive, metavar="N", help="end after N events")
-    compact = add("compact", _compact, "forget what was superseded up to a revision")
+    watch.add_argument("--events", type=_positive, metavar="N", help="exit after N events")
+    compact = add("compact", _compact, "discard superseded values up to a revision")
     compact.add_argument("revision", type=_whole_number)
-    accepting = add("accept", _accept, "let servers go on with this store in place of another one")
+    accepting = add("accept", _accept, "let servers use this store instead of the previous one")
     _add_yes(accepting)
-    add("info", _info, "show the revision and the number of keys")
+    add("info", _info, "print the revision and the number of keys")
 
 
 async def show_changes(watch: Watch, *, as_json: bool, events_max: int | None = None) -> int:
-    """Print the events of a watch until there were enough, or it is closed."""
+    """Print the events of a watch until `events_max` is reached, or it is closed."""
     shown = 0
     try:
         async for batch in watch:
@@ -111,28 +111,28 @@ async def _delete(storage: Storage, arguments: argparse.Namespace) -> int:
 
 
 async def _refused(arguments: argparse.Namespace) -> int | None:
-    """The exit code if servers use the store and the write is not confirmed; None: go on.
+    """Ask for confirmation if servers use the store; the exit code if denied, else None.
 
-    `arguments.users` finds out who uses the store.
+    `arguments.users` finds the users of the store.
     """
     if arguments.yes or not (users := await arguments.users()):
         return None
     more = f" and {len(users) - USERS_SHOWN_MAX} more" * (len(users) > USERS_SHOWN_MAX)
     print(
-        f"restow store: in use by {', '.join(users[:USERS_SHOWN_MAX])}{more}: a write past API"
-        " servers is not validated, and a value that they cannot read makes every list of its"
-        " resource fail; use kubectl instead where you can",
+        f"restow store: in use by {', '.join(users[:USERS_SHOWN_MAX])}{more}: this write is not"
+        " validated by the API servers, and a value that they cannot read makes every list of its"
+        " resource fail; use kubectl instead if possible",
         file=sys.stderr,
     )
     return _confirmed(f"{arguments.verb} {arguments.key}? [y/N] ")
 
 
 def _confirmed(question: str) -> int | None:
-    """Ask on the terminal; the exit code if the answer is no, None: go on."""
+    """Ask on the terminal; the exit code if the answer is no, else None."""
     if not sys.stdin.isatty():
         return fail("store", "standard input is not a terminal: confirm with --yes", EXIT_USAGE)
     try:
-        answer = input(question)  # nothing else is under way
+        answer = input(question)  # blocking is fine: no other task runs
     except EOFError:  # Ctrl-D
         print()
         return EXIT_REFUSED
@@ -151,9 +151,9 @@ async def _commit(storage: Storage, arguments: argparse.Namespace, write: Write)
             return 0
         case Refused(guard, current, _):
             held = f"it is at revision {current.revision}" if current else "it does not exist"
-            return _fail(f"refused: {guard.key} is not as demanded, {held}")
+            return _fail(f"refused: the precondition on {guard.key} failed: {held}")
         case Unknown(reason):
-            return _fail(f"unknown whether it happened: {reason}; read the key to find out")
+            return _fail(f"unknown whether it was committed: {reason}; read the key to check")
 
 
 async def _get(storage: Storage, arguments: argparse.Namespace) -> int:
@@ -187,7 +187,7 @@ async def _watch(storage: Storage, arguments: argparse.Namespace) -> int:
     try:
         return await show_changes(watch, as_json=_as_json(arguments), events_max=arguments.events)
     except Compacted as error:
-        return _fail(f"{error}; watch from --after {error.compacted} on, or later")
+        return _fail(f"{error}; use --after {error.compacted} or later")
     finally:
         await watch.close()
 
@@ -199,11 +199,11 @@ async def _compact(storage: Storage, arguments: argparse.Namespace) -> int:
 
 
 async def _accept(storage: Storage, arguments: argparse.Namespace) -> int:
-    """Give the store a new identity, which servers take in place of the one they remember."""
+    """Give the store a new identity, which servers accept instead of the one they remember."""
     revision = await storage.revision()
     print(
-        f"restow store: servers that remember another state of this store go on with it at revision"
-        f" {revision:,}; writes that it lacks are given up",
+        f"restow store: servers that remember another state of this store will use it at revision"
+        f" {revision:,}; writes that it does not contain are lost",
         file=sys.stderr,
     )
     if not arguments.yes and (code := _confirmed("accept this store? [y/N] ")) is not None:
@@ -226,20 +226,26 @@ async def _info(storage: Storage, arguments: argparse.Namespace) -> int:
 
 
 def _add_guards(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--if-absent", action="store_true", help="only if the key is not there")
+    parser.add_argument("--if-absent", action="store_true", help="only if the key does not exist")
     parser.add_argument(
-        "--if-revision", type=_whole_number, metavar="N", help="only if last written at N"
+        "--if-revision",
+        type=_whole_number,
+        metavar="N",
+        help="only if it was last written at revision N",
     )
 
 
 def _add_yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--yes", "-y", action="store_true", help="do not ask, although API servers use the store"
+        "--yes",
+        "-y",
+        action="store_true",
+        help="skip the confirmation if API servers use the store",
     )
 
 
 def _add_revision(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--at", type=_positive, metavar="REVISION", help="as it was then")
+    parser.add_argument("--at", type=_positive, metavar="REVISION", help="read at this revision")
 
 
 def _whole_number(text: str) -> int:
@@ -293,7 +299,7 @@ def _text(value: bytes) -> str:
 
 
 def _shown(value: bytes) -> str:
-    """The value on one line, cut when it is long."""
+    """The value on one line, truncated if long."""
     text = shown(_text(value[: 4 * LINE_CHARACTERS_MAX]))
     return text if len(text) <= LINE_CHARACTERS_MAX else text[: LINE_CHARACTERS_MAX - 1] + "…"
 

@@ -1,9 +1,9 @@
-"""The command line as plain values: every command with its options, read from the real parsers.
+"""The command line as data: every command with its options, read from the parsers.
 
-The reference of commands is made from it, so it cannot differ from what is accepted. Nothing here
-parses a line or prints, and no command is described by hand.
+The command reference is generated from it, so it always matches the parsers. Nothing here parses
+arguments or prints.
 
-Not here: shell completion, which is made from the parsers themselves (`completion`).
+Not here: shell completion, which is generated from the parsers directly (`completion`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXIT_CODE: Final = re.compile(r"(?:^|[,;] )(\d{1,3}) ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """Something that is written behind an option, or by itself."""
+    """The value of an option, or a positional value."""
 
     name: str
     optional: bool = False
@@ -30,7 +30,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A word with a dash."""
+    """An option."""
 
     names: tuple[str, ...]
     value: Value | None
@@ -39,14 +39,14 @@ class Option:
     required: bool
     repeated: bool
     excludes: tuple[str, ...]
-    """Options that cannot stand beside it."""
+    """Options that cannot be combined with it."""
     alternative: bool
-    """Whether it or one of those must be given."""
+    """Whether it or one of `excludes` is required."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """A word without a dash, at its place."""
+    """A positional argument."""
 
     value: Value
     about: str
@@ -55,7 +55,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionGroup:
-    """Options that belong together; those without a title are the command's own."""
+    """A titled group of options; the group without a title has the command's own."""
 
     title: str
     about: str
@@ -64,12 +64,12 @@ class OptionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandNode:
-    """A command, or a verb of one, or `restow` itself."""
+    """A command, a verb of one, or `restow` itself."""
 
     words: tuple[str, ...]
     summary: str
     text: str
-    """What stands below the options in its help."""
+    """The text below the options in its help."""
     exit_codes: tuple[tuple[int, str], ...]
     arguments: tuple[Argument, ...]
     groups: tuple[OptionGroup, ...]
@@ -84,14 +84,14 @@ class CommandNode:
         return tuple(option for group in self.groups for option in group.options)
 
     def walk(self) -> Iterable[CommandNode]:
-        """Itself, and all below it."""
+        """Itself and all its descendants."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def whole_tree(parser: argparse.ArgumentParser) -> CommandNode:
-    """`restow` with all its commands, from a parser that has the arguments of each."""
+    """The tree of `restow`, from a parser that has the arguments of every command."""
     return _node(parser, (parser.prog,), summary=parser.description or "")
 
 
@@ -100,7 +100,7 @@ def _node(parser: argparse.ArgumentParser, words: tuple[str, ...], *, summary: s
     groups: list[OptionGroup] = []
     arguments: list[Argument] = []
     children: list[CommandNode] = []
-    unnamed = (parser._positionals, parser._optionals)  # noqa: SLF001 - argparse tells nobody
+    unnamed = (parser._positionals, parser._optionals)  # noqa: SLF001 - argparse has no public access
     for found in parser._action_groups:  # noqa: SLF001
         options: list[Option] = []
         for action in found._group_actions:  # noqa: SLF001
@@ -136,7 +136,7 @@ def _children(action: Any, words: tuple[str, ...]) -> list[CommandNode]:
 
 
 def _excluding(parser: argparse.ArgumentParser) -> dict[str, tuple[tuple[str, ...], bool]]:
-    """For each option the others of which only one may be given, and whether one must be."""
+    """For each option the others it excludes, and whether one of them is required."""
     found: dict[str, tuple[tuple[str, ...], bool]] = {}
     for group in parser._mutually_exclusive_groups:  # noqa: SLF001
         actions = group._group_actions  # noqa: SLF001
@@ -186,13 +186,13 @@ def _value(action: argparse.Action, *, default_name: str) -> Value:
 
 
 def _texts(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str]:
-    """What the help says, and the default, which most helps say in their own words."""
+    """The help text, and the default, which most help texts contain."""
     about = ""
     if action.help:
         about = parser._get_formatter()._expand_help(action)  # noqa: SLF001
-    said = _DEFAULT.search(about)
-    if said is not None:
-        return about[: said.start()], said[1]
+    stated = _DEFAULT.search(about)
+    if stated is not None:
+        return about[: stated.start()], stated[1]
     return about, _shown(action.default)
 
 

@@ -1,6 +1,6 @@
-"""Texts that others wrote, on the terminal of a person."""
+"""Escaping of untrusted text for the terminal."""
 
 
 def shown(text: str) -> str:
-    """A text of others, without what would move the cursor or colour the rest."""
+    """Replace control characters, which could move the cursor or change colors."""
     return "".join(letter if letter.isprintable() else "·" for letter in text)

@@ -1,7 +1,6 @@
-"""`restow up`: a whole cluster on this machine, in the foreground until it is told to stop.
+"""`restow up`: run a cluster on this machine, in the foreground until a signal.
 
-The work is in `restow.localcluster`; here are the words of the command and what a person sees of
-it.
+The work is in `restow.localcluster`; this module has the arguments and the output.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ EPILOG = """\
   restow up --servers 5 --store etcd --etcd-members 3 --data-dir /var/lib/restow
   restow up --release x          then: restow upgrade --to x+1
 
-Everything is in DIR: keys, the embedded store, logs, and DIR/kubeconfig with the contexts `restow`
-(the front port, which all servers share) and `restow-0`, `restow-1`, ... (one server each):
+All files are in DIR: keys, the embedded store, logs, and DIR/kubeconfig with the contexts `restow`
+(the front port, which all servers share) and `restow-0`, `restow-1`, ... (one per server):
 
   kubectl --kubeconfig DIR/kubeconfig --context restow-1 get namespaces
 
-Ctrl-C stops all of it, twice: at once. The next start has the same data, ports and releases.
-A process that ends by itself is started again.
+Ctrl-C stops the cluster gracefully; a second Ctrl-C kills it. The next start uses the same data,
+ports and releases. A process that exits is restarted.
 
-Exit codes: 0 stopped by request, 1 it could not be started or could not go on, 2 wrong usage.
+Exit codes: 0 stopped by a signal, 1 it could not be started or failed, 2 wrong usage.
 """
 
 STYLES: Final = {
@@ -80,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--servers",
         type=whole_number(1, SERVERS_MAX),
         metavar="N",
-        help=f"1 to {SERVERS_MAX}; default: as before, at first {SERVERS_DEFAULT}",
+        help=f"1 to {SERVERS_MAX}; default: as at the last start, first {SERVERS_DEFAULT}",
     )
     add(
         "--store",
@@ -93,24 +92,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--port",
         type=port,
-        help=f"the front port; 0: any free one; default: as before, at first {PORT_DEFAULT},"
-        " another one if that is in use",
+        help=f"front port; 0: any free port; default: as at the last start, first {PORT_DEFAULT},"
+        " or another one if that is in use",
     )
     add("--bind", metavar="ADDRESS", help="address to listen on; default: 127.0.0.1")
     add(
         "--release",
         metavar="NAME|FILE",
-        help="of all servers at the first start, or after a restore; later: restow upgrade",
+        help="release of all servers at the first start, or after a restore; later: restow upgrade",
     )
     add(
         "--server-option",
         action="append",
         metavar="WORD",
-        help="one more word for each `restow serve`, such as --server-option=--coordination=vote;"
-        " may be repeated; empty: none of those before; default: as before",
+        help="additional option of each `restow serve`, such as"
+        " --server-option=--coordination=vote; may be repeated; empty: remove those of the last"
+        " start; default: as at the last start",
     )
-    add("--no-controllers", action="store_true", help="without trigger and migrator")
-    add("--no-dashboard", action="store_true", help="do not show the address of the dashboard")
+    add("--no-controllers", action="store_true", help="do not run trigger and migrator")
+    add("--no-dashboard", action="store_true", help="do not print the address of the dashboard")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -148,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _store(arguments: argparse.Namespace) -> str | None:
-    """What was asked for, with the certificates for it. Raises ClusterRefused."""
+    """The store address with its certificates. Raises ClusterRefused."""
     try:
         return with_etcd_files(arguments.store or "", arguments) or None
     except OpenRefused as error:
@@ -156,13 +156,13 @@ def _store(arguments: argparse.Namespace) -> str | None:
 
 
 def release_name(text: str) -> str:
-    """A name as it is; a file by its whole path, since servers may be started elsewhere."""
+    """A shipped name unchanged; a file as absolute path, because servers may run elsewhere."""
     path = Path(text)
     return str(path.absolute()) if path.exists() else text
 
 
 class PlainView:
-    """One line for each thing that happens."""
+    """Prints one line per state change."""
 
     def __init__(self) -> None:
         self.shows_dashboard = True
@@ -176,10 +176,10 @@ class PlainView:
     def begin(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
-    def changed(self, keeper: ManagedProcess) -> None:
-        self._say(f"{keeper.name}: {self._described(keeper)}")
-        if keeper.state is ProcessState.FAILED and self._is_ready:
-            self._say(keeper.story())
+    def changed(self, process: ManagedProcess) -> None:
+        self._say(f"{process.name}: {self._described(process)}")
+        if process.state is ProcessState.FAILED and self._is_ready:
+            self._say(process.describe())
 
     def ready(self, overview: ProcessOverview, dashboard_url: str | None) -> None:
         self._is_ready = True
@@ -196,19 +196,19 @@ class PlainView:
             self._say("stopping")
 
     def end(self) -> None:
-        """Nothing is drawn any more."""
+        """Stop drawing; nothing to do without a terminal."""
 
-    def _described(self, keeper: ManagedProcess) -> str:
-        note = f": {keeper.note}" if keeper.note else ""
-        pid = f" (process {keeper.pid})" if keeper.state is ProcessState.STARTING else ""
-        return f"{keeper.state.value}{pid}{note}"
+    def _described(self, process: ManagedProcess) -> str:
+        note = f": {process.note}" if process.note else ""
+        pid = f" (process {process.pid})" if process.state is ProcessState.STARTING else ""
+        return f"{process.state.value}{pid}{note}"
 
     def _say(self, text: str) -> None:
         print(text, flush=True)
 
 
 class LiveView(PlainView):
-    """A table while the cluster comes up; then lines, as without a terminal."""
+    """Draws a table while the cluster starts, then prints lines as without a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -224,9 +224,9 @@ class LiveView(PlainView):
         )
         self._live.start()
 
-    def changed(self, keeper: ManagedProcess) -> None:
+    def changed(self, process: ManagedProcess) -> None:
         if self._live is None:
-            super().changed(keeper)
+            super().changed(process)
         else:
             self._live.refresh()
 
@@ -240,7 +240,7 @@ class LiveView(PlainView):
 
 
 def overview_table(overview: ProcessOverview) -> Table:
-    """The processes of a cluster, for a terminal."""
+    """The table of the processes of a cluster."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("PROCESS", "STATE", "RELEASE", "ADDRESS", "PID", "NOTE"):
         table.add_column(heading, overflow="fold")

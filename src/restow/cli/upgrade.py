@@ -1,7 +1,7 @@
-"""`restow upgrade`: rolls the servers of a running cluster to a release, one by one, and back.
+"""`restow upgrade`: upgrade the servers of a running cluster one by one, or roll them back.
 
-The work is in `restow.localcluster.rolling_upgrade`; here are the words of the command, the matrix
-that a person sees, and the questions that are asked.
+The work is in `restow.localcluster.rolling_upgrade`; this module has the arguments, the table of
+servers, and the confirmation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from restow.localcluster.rolling_upgrade import (
 from restow.localcluster.step_check import CheckStep, PreflightFinding, PreflightReport, check_step
 from restow.migration.preflight import Reason
 
-_say = partial(fail, "upgrade")
+_fail = partial(fail, "upgrade")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_BLOCKED = 3
@@ -59,15 +59,15 @@ MISSING: Final = "–"
 
 EPILOG = """\
   restow upgrade --to x+1
-  restow upgrade --to x+1 --pause-after 1      one server, then look; go on with the same command
+  restow upgrade --to x+1 --pause-after 1      one server; continue with the same command
   restow upgrade --rollback                    back to the releases before the last upgrade
 
-A cluster that `restow up` runs. Each server is stopped, started with the other release, and waited
-for: until it is ready and has reported how it writes. The others serve meanwhile. Before each step
-it is checked that it is safe, as `restow preflight` does; if it is not, the step is not taken.
+For a cluster run by `restow up`. Each server is stopped, started with the other release, and waited
+for until it is ready and has reported its storage versions. The others continue to serve. Before
+each step the check of `restow preflight` runs; if it is not safe, the step is not taken.
 
 A server that does not start with the other release is started with the old one again. A server that
-does not run, because it was given up, is started again by an upgrade to the release that it has.
+failed, and is not restarted any more, is started again by an upgrade to the release that it has.
 
 Exit codes: 0 done or paused, 3 a step is not safe, 1 something failed, 2 wrong usage.
 """
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to", metavar="RELEASE", help="a file, or a shipped name such as x+1 or kubernetes-1.27"
     )
     way.add_argument("--rollback", action="store_true", help="undo the last upgrade")
-    add("--server", type=int, metavar="I", help="only this one; the first has the number 0")
+    add("--server", type=int, metavar="I", help="only this server; numbers start at 0")
     add(
         "--pause-after", type=whole_number(1, SERVERS_MAX), metavar="K", help="stop after K servers"
     )
@@ -97,30 +97,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="I",
-        help="take steps although this server is not ready; its release counts all the same",
+        help="continue although this server is not ready; its release is still checked",
     )
-    add("--yes", "-y", action="store_true", help="do not ask")
+    add("--yes", "-y", action="store_true", help="do not ask for confirmation")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not (arguments.yes or sys.stdin.isatty()):
-        return _say("stdin is not a terminal: use --yes", EXIT_USAGE)
+        return _fail("stdin is not a terminal: use --yes", EXIT_USAGE)
     try:
         return asyncio.run(_upgrade(arguments))
     except ReleaseError as error:
-        return _say(error, EXIT_USAGE)
+        return _fail(error, EXIT_USAGE)
     except (ClusterError, ClientError, OSError) as error:
-        return _say(Hints.of(arguments).complete(str(error)), EXIT_FAILED)
+        return _fail(Hints.of(arguments).complete(str(error)), EXIT_FAILED)
 
 
 async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_step) -> int:
     data_dir: Path = arguments.data_dir.absolute()
     hints = Hints.of(arguments)
-    talk = ControlClient(data_dir)
-    overview = await talk.overview()
+    control = ControlClient(data_dir)
+    overview = await control.overview()
     steps = _plan(arguments, overview, Layout(data_dir))
     if not steps:
-        return say_nothing_to_do(overview, server=arguments.server)
+        return report_nothing_to_do(overview, server=arguments.server)
     taken = steps[: arguments.pause_after or len(steps)]
     files = with_file(overview.release_files, steps[0].target, steps[0].file)
     label = msgspec.structs.replace(overview, release_files=files).label
@@ -134,7 +134,7 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
 
     async with connect(CONTEXT_NAME) as client:
         roller = RollingUpgrade(
-            talk,
+            control,
             client,
             open_client=lambda index: connect(f"{CONTEXT_NAME}-{index}"),
             check=check,
@@ -152,7 +152,7 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
                         matrix.say(line)
                 matrix.say(_step_text(step, label))
                 await _take(step, roller, matrix, runtime, is_rollback=arguments.rollback)
-                matrix.say(f"server {step.server} is ready as {label(step.target)}")
+                matrix.say(f"server {step.server} is ready with {label(step.target)}")
     if len(taken) < len(steps):
         _print_paused(steps[len(taken) :], hints, rollback=arguments.rollback)
     return 0
@@ -180,7 +180,7 @@ def _plan(arguments: argparse.Namespace, overview: ProcessOverview, layout: Layo
 async def _take(
     step: Step, roller: RollingUpgrade, matrix: Matrix, runtime: Runtime, *, is_rollback: bool
 ) -> None:
-    """One step, with the matrix changing beside it."""
+    """Take one step, and update the table meanwhile."""
     async with runtime.tasks("upgrade") as tasks:
         tasks.spawn("matrix", _draw(matrix, roller, runtime))
         await roller.take(step, is_rollback=is_rollback)
@@ -188,7 +188,7 @@ async def _take(
 
 
 async def _draw(matrix: Matrix, roller: RollingUpgrade, runtime: Runtime) -> None:
-    """Show how it changes, as far as it can be seen; the step itself meets what goes wrong."""
+    """Update the table until closed; errors are handled by the step itself."""
     while matrix.is_live:
         with suppress(ClusterError):
             matrix.show(await roller.overview(), await roller.look())
@@ -201,7 +201,7 @@ def _columns(overview: ProcessOverview, steps: Sequence[Step]) -> list[GroupReso
 
 
 class Matrix:
-    """Servers, their releases, and how they write what differs between these."""
+    """The table of servers, releases, and the versions that differ between the releases."""
 
     def __init__(self, columns: Sequence[GroupResource]) -> None:
         self._columns = columns
@@ -225,7 +225,7 @@ class Matrix:
         self.close()
 
     def close(self) -> None:
-        """Leave the last state where it is; lines follow."""
+        """Stop updating the table and leave its last state; plain lines follow."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -244,7 +244,7 @@ class Matrix:
 def matrix_table(
     overview: ProcessOverview, world: ClusterFacts, columns: Sequence[GroupResource]
 ) -> Table:
-    """What each server runs and writes, and what they agree on."""
+    """The table: what each server runs and writes, and the agreed versions."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("SERVER", "STATE", "RELEASE", *(str(column) for column in columns)):
         table.add_column(heading, overflow="fold")
@@ -268,22 +268,25 @@ def matrix_table(
     return table
 
 
-def say_nothing_to_do(overview: ProcessOverview, *, server: int | None) -> int:
-    """No step is to be taken; returns the exit code. Servers that are not ready are named."""
+def report_nothing_to_do(overview: ProcessOverview, *, server: int | None) -> int:
+    """Print why there are no steps, and servers that are not ready; returns the exit code."""
     chosen = [each for each in overview.servers if server is None or each.index == server]
     waiting = [each for each in chosen if each.state != ProcessState.READY.value]
     if not waiting:
-        print("nothing to do: the servers run it already")
+        print("nothing to do: the servers already run this release")
         return 0
     for each in waiting:
         log = Layout(Path(overview.data_dir)).log(each.name)
-        _say(f"{not_ready_text(overview, each)}; it has this release: see {log}", EXIT_FAILED)
+        _fail(
+            f"{not_ready_text(overview, each)}; it already has this release; check its log {log}",
+            EXIT_FAILED,
+        )
     return EXIT_FAILED
 
 
 def _step_text(step: Step, label: Callable[[str], str]) -> str:
     if step.is_restart:
-        return f"server {step.server} does not run: it is started again as {label(step.target)}"
+        return f"server {step.server} is not running: it is started again with {label(step.target)}"
     return f"server {step.server}: {label(step.origin)} -> {label(step.target)}"
 
 
@@ -291,7 +294,7 @@ def _is_confirmed(steps: Sequence[Step], label: Callable[[str], str] = str) -> b
     for step in steps:
         print(_step_text(step, label))
     try:
-        answer = input("roll them, one by one? [y/N] ")
+        answer = input("upgrade these servers one by one? [y/N] ")
     except EOFError:  # Ctrl-D
         print()
         return False
@@ -305,18 +308,18 @@ def _print_blockers(
     label: Callable[[str], str] = str,
 ) -> None:
     print(
-        f"server {step.server} is not rolled to {label(step.target)}: that would not be safe",
+        f"server {step.server} is not upgraded to {label(step.target)}: it would not be safe",
         file=sys.stderr,
     )
     for blocker in blockers:
         place = "" if blocker.resource is None else f"{blocker.resource}: "
         print(f"  {place}{blocker.what}: {blocker.why}", file=sys.stderr)
-        print(f"    what to do: {hints.complete(blocker.advice)}", file=sys.stderr)
+        print(f"    remedy: {hints.complete(blocker.advice)}", file=sys.stderr)
 
 
 def _warnings(report: PreflightReport) -> Iterator[str]:
-    """What does not stop a step and should be known before it. States that are not verified yet are
-    the usual thing right after a step."""
+    """Warnings to print before a step. States that are not verified yet are omitted: they are
+    normal right after a step."""
     for warning in report.warnings:
         if warning.reason is not Reason.UNKNOWN:
             place = "" if warning.resource is None else f"{warning.resource}: "
@@ -325,9 +328,9 @@ def _warnings(report: PreflightReport) -> Iterator[str]:
 
 def _print_paused(left: Sequence[Step], hints: Hints, *, rollback: bool) -> None:
     numbers = ", ".join(str(step.server) for step in left)
-    print(f"paused; still to do: server {numbers}")
+    print(f"paused; remaining: server {numbers}")
     back = hints.command("upgrade", "--rollback")
     if rollback:
-        print(f"go on: {back}")
+        print(f"continue: {back}")
         return
-    print(f"go on: {hints.command('upgrade', '--to', left[0].target)}    back: {back}")
+    print(f"continue: {hints.command('upgrade', '--to', left[0].target)}    roll back: {back}")

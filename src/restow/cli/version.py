@@ -1,4 +1,4 @@
-"""`restow version`: which restow this is."""
+"""`restow version`: print the versions of restow and Python."""
 
 import argparse
 import json

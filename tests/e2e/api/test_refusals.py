@@ -134,8 +134,8 @@ def test_open_keys(tmp_path: Path) -> None:
 def test_values_of_options(tmp_path: Path) -> None:
     """Options with impossible values are refused by name."""
     for words, text in (
-        (("--port", "70000"), "--port: '70000' is no port"),
-        (("--port", "http"), "--port: 'http' is no port"),
+        (("--port", "70000"), "--port: '70000' is not a port number (0 to 65535)"),
+        (("--port", "http"), "--port: 'http' is not a port number (0 to 65535)"),
         (("--compaction-interval", "soon"), "--compaction-interval"),
         (("--event-ttl", "-1"), "--event-ttl"),
     ):

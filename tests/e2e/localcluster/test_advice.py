@@ -486,14 +486,14 @@ def test_a_server_that_is_not_ready(steps: Person) -> None:
         words = ("--to=x+1", "--server=0")
         refused = steps.up.run("upgrade", *words, "--yes")
         assert refused.returncode == 3, refused.stdout
-        flag = re.search(r"the same command with (--ignore-not-ready 1)", refused.stderr)
+        flag = re.search(r"repeat the command with (--ignore-not-ready 1)", refused.stderr)
         assert flag is not None, refused.stderr
         upgrade(steps, *words, *flag[1].split())
         far = ("upgrade", "--to=x+3", "--server=0", "--yes", *flag[1].split())
         writes = "server 1 is not ready, and writes example.com/v1 when it is"
         refused = steps.up.run(*far)
         assert writes in refused.stderr, refused.stderr
-        assert "what to do: bring server 1 back" in refused.stderr
+        assert "remedy: bring server 1 back" in refused.stderr
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_for(

@@ -150,7 +150,7 @@ def test_strangers_do_not_reach_the_own_etcd(tmp_path: Path) -> None:
         backup = up.run("backup", str(tmp_path / "a.backup"))
         assert backup.returncode == 0, backup.stderr
         doctor = up.run("doctor")
-        assert doctor.stdout.count("is well: etcd") == 3, doctor.stdout
+        assert doctor.stdout.count("is healthy: etcd") == 3, doctor.stdout
         wanted = ("--drop-key=aesgcm:none", f"--kubeconfig={data_dir / 'kubeconfig'}", "-o=json")
         preflight = up.run("preflight", *wanted)
         assert "cannot be read" not in preflight.stdout + preflight.stderr, preflight.stdout

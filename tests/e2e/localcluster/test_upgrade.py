@@ -56,7 +56,7 @@ def test_an_upgrade_and_back_without_a_failed_request(tmp_path: Path) -> None:
             done = as_printed(f"{hint} --to x+1 --yes")
             assert done.returncode == 0, done.stderr
             assert "server 0:" not in done.stdout
-            assert "server 1 is ready as x+1" in done.stdout
+            assert "server 1 is ready with x+1" in done.stdout
             assert releases(up) == ["x+1"] * 2
 
             back = up.run("upgrade", "--rollback", "--yes")
@@ -160,7 +160,7 @@ def test_a_paused_server_stops_the_next_step(tmp_path: Path) -> None:
         finally:
             os.kill(pid, signal.SIGCONT)
         assert refused.returncode == 3, refused.stderr
-        assert "server 1 is not ready (not ready: no answer within 3 s" in refused.stderr
+        assert "server 1 is not ready (not ready: no response within 3 s" in refused.stderr
         assert f"kill -CONT {pid}" in refused.stderr
         assert releases(up) == ["x", "x"]
         # The supervisor may have noticed in the meantime.

@@ -56,7 +56,7 @@ def test_an_older_backup_in_an_upgraded_cluster(tmp_path: Path) -> None:
         create(up, tmp_path, "kept")
         assert up.run("backup", str(backup)).returncode == 0
         running = up.run("restore", str(backup))
-        assert (running.returncode, "a cluster runs in" in running.stderr) == (2, True)
+        assert (running.returncode, "a cluster already runs in" in running.stderr) == (2, True)
         upgrade(up, "x+2")
         upgrade(up, "x+3")
         late = int(get(up, WIDGETS)["metadata"]["resourceVersion"])

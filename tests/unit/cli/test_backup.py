@@ -1,4 +1,4 @@
-"""`restow backup` and `restow restore`, as a person uses them: words, output and exit codes."""
+"""`restow backup` and `restow restore` on the command line: arguments, output and exit codes."""
 
 import json
 import os
@@ -35,14 +35,14 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def restored(address: str) -> dict[str, bytes]:
-    """What a restored store holds besides its identity."""
+    """The content of a restored store, without its identity."""
     found = uvloop.run(read_all(address))
     assert found.pop(IDENTITY_KEY)
     return found
 
 
 def test_there_and_back(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By default it is the cluster of this directory; a new directory is made for the other."""
+    """The default source is the cluster in this directory; the target directory is created."""
     assert main(["backup", "a.backup"]) == 0
     assert capsys.readouterr().out.startswith("a.backup: a copy of SQLite at revision 21, ")
     assert main(["restore", "a.backup", "--data-dir", "deep/new"]) == 0
@@ -56,7 +56,7 @@ def test_there_and_back(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Programs get the same as one JSON object."""
+    """`-o json` prints the same as one JSON object."""
     store = f"sqlite:{data_dir / 'store.db'}"
     assert main(["backup", "a.backup", "--store", store, "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -99,7 +99,7 @@ def test_refusals(
     code: int,
     said: str,
 ) -> None:
-    """Every refusal says what is wrong, with the name of the command and an exit code."""
+    """Every error has the name of the command, the reason and an exit code."""
     Path("text").write_text("text" * 1000)
     assert main(words) == code
     err = capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_refusals(
 def test_only_regular_files_are_written(
     data_dir: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
 ) -> None:
-    """What is no regular file is refused and stays as it is, also with --overwrite."""
+    """A path that is not a regular file is refused and not changed, even with --overwrite."""
     os.mkfifo("pipe")
     Path("there").write_text("kept")
     Path("link").symlink_to("there")
@@ -136,7 +136,7 @@ def test_only_regular_files_are_written(
 
 
 def test_a_backup_on_standard_output(data_dir: Path, tmp_path: Path) -> None:
-    """`-` sends the checked backup to standard output, and all words to standard error."""
+    """`-` sends the verified backup to standard output, and all messages to standard error."""
     command = [sys.executable, "-m", "restow", "backup", "-"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60)
     (tmp_path / "sent").write_bytes(done.stdout)
@@ -157,7 +157,7 @@ def test_a_backup_on_standard_output(data_dir: Path, tmp_path: Path) -> None:
 def test_a_terminal_is_no_place_for_a_backup(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A store full of Secrets is not printed."""
+    """A store, which contains Secrets, is not printed to a terminal."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["backup", "-"]) == 2
     out, err = capsys.readouterr()
@@ -166,11 +166,11 @@ def test_a_terminal_is_no_place_for_a_backup(
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "10000000000000000"])
 def test_wrong_numbers(data_dir: Path, capsys: pytest.CaptureFixture[str], number: str) -> None:
-    """A number of revisions that makes no sense is wrong usage."""
+    """An invalid number of revisions is wrong usage."""
     with pytest.raises(SystemExit) as ended:
         main(["restore", ".restow/store.db", f"--ahead={number}"])
     assert ended.value.code == 2
-    assert "is no number from 1" in capsys.readouterr().err
+    assert "is not a number from 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -178,11 +178,11 @@ def test_wrong_numbers(data_dir: Path, capsys: pytest.CaptureFixture[str], numbe
 def test_a_signal_leaves_nothing(
     data_dir: Path, tmp_path: Path, number: signal.Signals, inherited: str
 ) -> None:
-    """A backup that is asked to end leaves no file behind; one that was killed, no backup.
+    """A backup that is stopped leaves no file; one that is killed leaves no backup.
 
-    Shells start what runs in the background with SIGINT ignored: it is heard all the same.
+    Shells start background processes with SIGINT ignored; it works anyway.
     """
-    # The copy waits until the one who asked for it has given up.
+    # The copy waits until the command was cancelled.
     script = (
         "import signal, sys, threading, types\n"
         f"signal.signal(signal.SIGINT, signal.{inherited})\n"
@@ -215,7 +215,7 @@ def test_a_signal_leaves_nothing(
 
 
 def test_the_store_of_a_cluster(tmp_path: Path) -> None:
-    """What `restow up` remembers of its store is found by its directory."""
+    """The store of `restow up` is found through its data directory."""
     assert store_of(tmp_path) == f"sqlite:{tmp_path / 'store.db'}"
     server = ServerState(port=1, release="x")
     member = EtcdState(client_port=2379, peer_port=1, health_port=1)
@@ -232,7 +232,7 @@ def test_the_store_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_sizes() -> None:
-    """Sizes are told as people read them."""
+    """Sizes have readable units."""
     assert size_text(1000) == "1,000 bytes"
     assert size_text(1536) == "1.5 KiB"
     assert size_text(5 * 1024**4) == "5,120.0 GiB"
@@ -255,15 +255,15 @@ def encrypted_backup(data_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("aesgcm:b", "1 value is encrypted with aesgcm key a, which keys.json does not have"),
-        ("aesgcm:a", "1 value is encrypted with aesgcm key a: keys.json has another secret under"),
-        ("", "1 value is encrypted with aesgcm key a: give the servers' file"),
+        ("aesgcm:b", "1 value is encrypted with aesgcm key a, which keys.json does not contain"),
+        ("aesgcm:a", "1 value is encrypted with aesgcm key a: keys.json has another secret for"),
+        ("", "1 value is encrypted with aesgcm key a: pass the servers' file"),
     ],
 )
 def test_a_backup_with_values_that_no_key_opens(
     data_dir: Path, capsys: pytest.CaptureFixture[str], spec: str, told: str
 ) -> None:
-    """The key is named, it is the next step, and no release is said to read the backup."""
+    """The missing key is named as the next step, and no release is reported to read the backup."""
     encrypted_backup(data_dir)
     words = ["restore", "a.backup", "--data-dir", "new"]
     if spec:
@@ -275,17 +275,17 @@ def test_a_backup_with_values_that_no_key_opens(
     lines = out.splitlines()
     assert lines[1].startswith(told)
     assert lines[2] == (
-        "release builtin can read the other values; which release can read the encrypted ones is"
-        " not known"
+        "release builtin can read the other values; it is unknown which release can read the"
+        " encrypted ones"
     )
     steps = [line for line in lines if line.startswith("next: ")]
     assert ("add aesgcm key a to keys.json" in steps[0]) is bool(spec)
     assert "can read the backup" not in out
-    assert ("give the servers' file" in out) is (not spec)
+    assert ("pass the servers' file" in out) is (not spec)
 
 
 def test_missing_keys_in_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each with its number of values, and whether there is another secret under its name."""
+    """Each missing key with its number of values, and whether its name has another secret."""
     encrypted_backup(data_dir)
     write_encryption_file(Path("keys.json"), "aesgcm:a")
     capsys.readouterr()

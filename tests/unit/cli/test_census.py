@@ -1,4 +1,4 @@
-"""`restow census`, as a person uses it: the words, what is printed, and the exit code."""
+"""`restow census` on the command line: arguments, output and exit codes."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from restow.cli.main import main
 from tests.support.server_process import ServerProcess
 from tests.unit.census.stores import as_json, as_protobuf, fill
 
-NO_TARGET = "nobody says in which version these should be stored: give --target"
+NO_TARGET = "no target version is known for these objects: set one with --target"
 WIDGETS = "/apis/example.com/{}/namespaces/default/widgets"
 
 OBJECTS = {
@@ -43,7 +43,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
 
 
 def test_table(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A row for each way of storing, the unreadable keys, and exit code 0 without a target."""
+    """A row for each stored form, the unreadable keys, and exit code 0 without a target."""
     assert run(store) == 0
     assert lines(capsys) == [
         ["RESOURCE", "STORED", "VERSION", "FORM", "ENCRYPTION", "OBJECTS", "TARGET"],
@@ -56,21 +56,22 @@ def test_table(store: str, capsys: pytest.CaptureFixture[str]) -> None:
         ["?", "encrypted", "kms", "v2", "vault", "key", "k7", "1"],
         ["7", "objects", "of", "3", "resources", "at", "revision", "8", "of", store],
         [
-            "nobody",
-            "says",
-            "in",
-            "which",
+            "no",
+            "target",
             "version",
+            "is",
+            "known",
+            "for",
             "these",
-            "should",
-            "be",
-            "stored:",
-            "give",
+            "objects:",
+            "set",
+            "one",
+            "with",
             "--target",
         ],
         [
-            *("not", "decrypted:", "2", "objects;", "give", "the", "servers'", "file", "by"),
-            *("--encryption-provider-config", "to", "know", "their", "versions"),
+            *("not", "decrypted:", "2", "objects;", "pass", "the", "servers'", "file", "with"),
+            *("--encryption-provider-config", "to", "see", "their", "versions"),
         ],
         ["unreadable,", "pods:", "1"],
         ["/registry/pods/default/bad·key"],
@@ -78,39 +79,39 @@ def test_table(store: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_left_behind(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Objects in another version than the target are exit code 3, and are listed when asked."""
+    """Objects in another version than the target give exit code 3, and are listed on request."""
     words = ("deployments", "--target", "deployments.apps=v1")
     assert run(store, *words) == 3
     assert "--list-left-behind" in capsys.readouterr().out
     assert run(store, *words, "--list-left-behind") == 3
     assert lines(capsys)[1:] == [
         ["deployments.apps", "apps/v1", "protobuf", "–", "1", "apps/v1", "ok"],
-        ["apps/v1beta1", "json", "–", "1", "left", "behind"],
-        ["apps/v1beta1", "protobuf", "–", "1", "left", "behind"],
+        ["apps/v1beta1", "json", "–", "1", "old", "version"],
+        ["apps/v1beta1", "protobuf", "–", "1", "old", "version"],
         ["3", "objects", "of", "1", "resource", "at", "revision", "8", "of", store],
-        ["left", "behind:", "2", "objects"],
-        ["left", "behind,", "deployments.apps", "in", "apps/v1beta1:", "1"],
+        ["in", "an", "old", "version:", "2", "objects"],
+        ["old", "version,", "deployments.apps", "in", "apps/v1beta1:", "1"],
         ["/registry/deployments/default/c"],
-        ["left", "behind,", "deployments.apps", "in", "apps/v1beta1:", "1"],
+        ["old", "version,", "deployments.apps", "in", "apps/v1beta1:", "1"],
         ["/registry/deployments/default/b"],
     ]
 
 
 def test_undecided(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where the version cannot be known, exit code 4 says that nothing is proven."""
+    """Exit code 4 if the stored version cannot be determined."""
     assert run(store, "secrets", "--target", "secrets=v1") == 4
     assert "undecided: 2 objects" in capsys.readouterr().out
 
 
 def test_clean(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 0 if all objects that were asked for are in their target version."""
+    """Exit code 0 if all selected objects are in their target version."""
     uvloop.run(fill(store, {"/registry/pods/default/bad\nkey": as_json("v1", "Pod")}))
     assert run(store, "pods", "--target", "pods=v1") == 0
-    assert "nothing was found left behind among 2 objects" in capsys.readouterr().out
+    assert "2 objects checked, all in the target version" in capsys.readouterr().out
 
 
 def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With -o json everything is in one object, as the reference describes it."""
+    """With -o json the output is one object, as in the reference."""
     assert run(store, "deployments.apps", "-o", "json", "--target", "deployments=v1") == 3
     assert json.loads(capsys.readouterr().out) == {
         "store": store,
@@ -157,7 +158,7 @@ def stored(form: str, version: str, verdict: str, *names: str) -> dict[str, Any]
 
 
 def test_list_is_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At most so many keys are listed as were asked for, and the rest is counted."""
+    """At most N keys are listed, and the rest is counted."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     pods = {f"/registry/pods/default/{number:03}": as_json("v1", "Pod") for number in range(50)}
     uvloop.run(fill(address, pods))
@@ -168,28 +169,28 @@ def test_list_is_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_snapshot_and_prefix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--snapshot names a file, and --prefix where objects are in it."""
+    """--snapshot names a file, and --prefix the key prefix of its objects."""
     uvloop.run(
         fill(f"sqlite:{tmp_path / 'a.db'}", {"/kubernetes.io/pods/a/b": as_json("v1", "Pod")})
     )
     assert main(["census", "--snapshot", str(tmp_path / "a.db"), "--prefix", "/kubernetes.io"]) == 0
     assert lines(capsys)[1][:2] == ["pods", "v1"]
     assert main(["census", "--snapshot", str(tmp_path / "a.db")]) == 0
-    assert "nothing is stored under /registry/" in capsys.readouterr().out
+    assert "no objects under /registry/" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["gadgets"], "gadgets: no such resource"),
-        (["--target", "gadgets.example.com=v1"], "gadgets.example.com: no such resource"),
-        (["/registry/nothing/"], "/registry/nothing/: no such resource"),
+        (["gadgets"], "gadgets: unknown resource"),
+        (["--target", "gadgets.example.com=v1"], "gadgets.example.com: unknown resource"),
+        (["/registry/nothing/"], "/registry/nothing/: unknown resource"),
     ],
 )
 def test_unknown_names(
     store: str, capsys: pytest.CaptureFixture[str], words: list[str], text: str
 ) -> None:
-    """A name that neither the store nor restow knows is a mistake, not a clean store."""
+    """A resource that neither the store nor restow knows is an error, not an empty result."""
     assert run(store, *words) == 2
     assert text in capsys.readouterr().err
 
@@ -206,7 +207,7 @@ def test_unknown_names(
     ],
 )
 def test_wrong_usage(store: str, words: list[str]) -> None:
-    """Words that make no sense are exit code 2."""
+    """Invalid arguments give exit code 2."""
     with pytest.raises(SystemExit) as ended:
         run(store, *words)
     assert ended.value.code == 2
@@ -215,7 +216,7 @@ def test_wrong_usage(store: str, words: list[str]) -> None:
 def test_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a store there is one clear line, and none is made."""
+    """A missing store is one error line, and no store is created."""
     monkeypatch.chdir(tmp_path)
     assert main(["census"]) == 2
     assert capsys.readouterr().err == (
@@ -226,8 +227,8 @@ def test_no_store(
 
 
 def test_servers_of_two_releases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After an upgrade, what the old release wrote is left behind, and the census of the file,
-    beside the running server, finds just that."""
+    """After an upgrade, the objects of the old release are in an old version, and the census of the
+    file of a running server finds exactly these."""
     server = ServerProcess(tmp_path / "data", arguments=("--release", "x+1"))
     with server:
         for name in ("a", "b", "c"):
@@ -262,16 +263,16 @@ def census_of_widgets(
 
 
 def test_what_is_left_under_a_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Something is exit code 3, with the keys if asked; nothing is exit code 0, and says so."""
+    """A key in use gives exit code 3, with the keys on request; an unused one exit code 0."""
     assert run(store, "--key", "aescbc:key1", "--list-left-behind") == 3
     out = capsys.readouterr().out
-    assert "left under aescbc:key1: 1 of 7 objects" in out
+    assert "aescbc:key1 is still in use: 1 of 7 objects" in out
     assert "/registry/secrets/default/a" in out
     assert run(store, "--key", "aescbc:key2") == 0
     out = capsys.readouterr().out
-    assert "no value is left under aescbc:key2: 7 objects of 3 resources" in out
+    assert "no value uses aescbc:key2: 7 objects of 3 resources" in out
     assert "until they are compacted" in out
-    assert "a misspelt name gives the same answer" in out
+    assert "a misspelt name has the same result" in out
     assert run(store, "--key", "kms:vault:k7", "-o", "json") == 3
     fields = json.loads(capsys.readouterr().out)
     assert (fields["verdict"], fields["left"], fields["key"]) == ("left", 1, "kms:vault:k7")
@@ -282,7 +283,7 @@ def test_what_is_left_under_a_key(store: str, capsys: pytest.CaptureFixture[str]
 def test_a_seal_without_a_key_proves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What begins like an encrypted value and names no key may be under any: exit code 4."""
+    """An encrypted value without a key name may use any key: exit code 4."""
     address = f"sqlite:{tmp_path / 'odd.db'}"
     uvloop.run(fill(address, {"/registry/secrets/default/a": b"k8s:enc:aesgcm:"}))
     assert run(address, "--key", "aesgcm:key1") == 4
@@ -290,7 +291,7 @@ def test_a_seal_without_a_key_proves_nothing(
 
 
 def test_wrong_words_with_a_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A target has nothing to do with keys, and a name must be one."""
+    """--target cannot be used with --key, and the key name must be valid."""
     assert run(store, "--key", "key1", "--target", "pods=v1") == 2
     assert "--key" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""`restow census` of a store in which a real server has encrypted all that may be."""
+"""`restow census` of a store in which a real server encrypts all resources that can be."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def count(
 def test_versions_are_proven_with_the_keys(
     server: ServerProcess, keys: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the servers' file nothing is decided, which one line says; with it all is known, and
-    with another file the same line says so."""
+    """Without the servers' file the verdict is undecided, with a hint; with it all versions are
+    known, and with another file the hint appears again."""
     code, found = count(server, capsys, "secrets")
     assert (code, found["verdict"], found["unopened"]) == (4, "undecided", found["objects"])
     words = ["census", "secrets", "--data-dir", str(server.data_dir)]
     assert main(words) == 4
-    text = f"not decrypted: 1 objects; give the servers' file by {FLAG} to know their versions"
+    text = f"not decrypted: 1 objects; pass the servers' file with {FLAG} to see their versions"
     assert text in capsys.readouterr().out
     code, found = count(server, capsys, "secrets", FLAG, str(keys))
     assert (code, found["verdict"], found["unopened"]) == (0, "right", 0)
@@ -58,16 +58,16 @@ def test_versions_are_proven_with_the_keys(
     code, found = count(server, capsys, FLAG, str(keys))
     assert (code, found["unopened"], found["undecided"]) == (0, 0, 0)
     assert main([*words, FLAG, str(keys), "--target", "secrets=example.com/v9"]) == 3
-    assert "left behind: 1 objects" in capsys.readouterr().out
+    assert "in an old version: 1 objects" in capsys.readouterr().out
     other = write_encryption_file(keys.with_name("other"), "aesgcm:b")
     assert main([*words, FLAG, str(other)]) == 4
-    assert f"not decrypted: 1 objects; no key of {other} opens them" in capsys.readouterr().out
+    assert f"not decrypted: 1 objects; no key of {other} decrypts them" in capsys.readouterr().out
 
 
 def test_the_file_is_refused_as_by_a_server(
     server: ServerProcess, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One that is missing, or that others may read; and it goes with no other prefix."""
+    """A missing file, one that others can read, and another prefix are refused."""
     words = ["census", "--data-dir", str(server.data_dir), FLAG]
     assert main([*words, str(tmp_path / "none")]) == 2
     assert "cannot be read" in capsys.readouterr().err
@@ -76,14 +76,14 @@ def test_the_file_is_refused_as_by_a_server(
     assert main([*words, str(loose)]) == 2
     assert f"chmod 600 {loose}" in capsys.readouterr().err
     assert main([*words, str(keys), "--prefix", "/other"]) == 2
-    assert "not with --prefix" in capsys.readouterr().err
+    assert "cannot be used with --prefix" in capsys.readouterr().err
 
 
 def test_plain_values_are_counted_as_preflight_does(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With all encrypted that may be, nothing is left under identity: what never is, is counted
-    apart. It is counted if it is asked for, and so is one plain value of anything else."""
+    """If everything is encrypted that can be, no value uses identity: resources that are never
+    encrypted are counted separately. They count if named, and so does any other plain value."""
     code, found = count(server, capsys, "--key", "identity")
     assert (code, found["verdict"], found["left"]) == (0, "none", 0)
     assert found["apart"] > 0

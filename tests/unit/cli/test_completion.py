@@ -1,4 +1,4 @@
-"""Shell completion: what real shells offer with the scripts, which are made from the parsers."""
+"""Shell completion: what real shells offer with the scripts that are generated from the parsers."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def tree() -> CommandNode:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The script of each shell, in a file."""
+    """The script of each shell, as a file."""
     folder = tmp_path_factory.mktemp("scripts")
     found = {}
     for shell in SHELLS:
@@ -49,7 +49,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def offered(script: Path, lines: Sequence[str], folder: Path) -> list[list[str]]:
-    """What a real bash offers at the end of each line."""
+    """The completions of a real bash for each line."""
     done = subprocess.run(
         ["bash", "--norc", "--noprofile", "-u", "-c", ASK, "bash", str(script)],
         input="".join(f"{line}\n" for line in lines),
@@ -66,7 +66,7 @@ def offered(script: Path, lines: Sequence[str], folder: Path) -> list[list[str]]
 def test_bash_offers_every_command_verb_and_option(
     scripts: dict[str, Path], tree: CommandNode, tmp_path: Path
 ) -> None:
-    """At each place of the line bash offers exactly what the parser there takes."""
+    """At each position bash offers exactly what the parser accepts there."""
     nodes = list(tree.walk())
     lines = [f"{node.path} -" for node in nodes]
     expected = [sorted(name for each in node.options for name in each.names) for node in nodes]
@@ -78,7 +78,7 @@ def test_bash_offers_every_command_verb_and_option(
 
 
 def test_bash_knows_what_follows_an_option(scripts: dict[str, Path], tmp_path: Path) -> None:
-    """Choices, files, folders and releases are offered where they belong, also behind '='."""
+    """Choices, files, directories and releases are offered where they apply, also after '='."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     answers = {
@@ -107,23 +107,23 @@ def test_bash_knows_what_follows_an_option(scripts: dict[str, Path], tmp_path: P
 def test_bash_keeps_the_option_where_it_is_one_word_with_its_value(
     scripts: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Where '=' does not break words, the offer replaces the whole word."""
+    """Where '=' does not break words, the completion replaces the whole word."""
     script = tmp_path / "script"
     script.write_text(f"COMP_WORDBREAKS=$' \\t\\n'\n{scripts['bash'].read_text()}")
     assert offered(script, ["restow serve --coordination=v"], tmp_path) == [["--coordination=vote"]]
 
 
 def test_bash_offers_names_with_blanks(scripts: dict[str, Path], tmp_path: Path) -> None:
-    """The name of a file may contain a blank, which is typed with a backslash."""
+    """A file name with a blank is completed with a backslash."""
     (tmp_path / "a file").touch()
     assert offered(scripts["bash"], ["restow backup a\\ f"], tmp_path) == [["a file"]]
 
 
 def test_zsh_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_path: Path) -> None:
-    """Each command has its options, and those with a value also take it behind '='. If zsh is
-    here, it takes the script."""
+    """Each command has its options, and those with a value also accept it after '='. If zsh is
+    installed, it loads the script."""
     text = scripts["zsh"].read_text()
-    assert "if [[ $funcstack[1] != _restow ]]; then" in text  # else `source` would call it
+    assert "if [[ $funcstack[1] != _restow ]]; then" in text  # otherwise `source` would call it
     for node in tree.walk():
         specs = zsh_specs(text, node)
         for option in node.options:
@@ -147,12 +147,12 @@ def test_zsh_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_pat
 
 
 def zsh_specs(text: str, node: CommandNode) -> list[str]:
-    """The specifications of a command's options, without quotes, one for each name."""
+    """The specifications of a command's options, unquoted, one for each name."""
     body = text.partition(f"\n_shtab_{'_'.join(node.words)}_options=(\n")[2].partition("\n)")[0]
     assert body
     found: list[str] = []
     for line in body.splitlines():
-        # `{-o,--output=}"[…]"` stands for one specification of each name.
+        # `{-o,--output=}"[…]"` is one specification for each name.
         names, braced, rest = (
             line.strip().removeprefix('"*"').removeprefix('"(- : *)"').partition("}")
         )
@@ -162,7 +162,7 @@ def zsh_specs(text: str, node: CommandNode) -> list[str]:
 
 
 def test_fish_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_path: Path) -> None:
-    """There is a rule for each option of each command; fish itself uses it if it is here."""
+    """There is a rule for each option of each command; fish uses it if it is installed."""
     text = scripts["fish"].read_text()
     rules = [shlex.split(line) for line in text.splitlines() if line.startswith("complete ")]
     for node in tree.walk():
@@ -201,13 +201,13 @@ def test_fish_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_pa
 
 
 def test_a_node_for_every_command(tree: CommandNode) -> None:
-    """Each row of the table of commands is in the tree, with an option at least."""
+    """Each row of the table of commands is in the tree, with at least one option."""
     assert [child.words[-1] for child in tree.children] == [row.name for row in COMMANDS]
     assert all(any("--help" in option.names for option in node.options) for node in tree.walk())
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], scripts: dict[str, Path]) -> None:
-    """`restow completion bash` prints the script, and an unknown shell is named in an error."""
+    """`restow completion bash` prints the script, and an unknown shell is named in the error."""
     assert main(["completion", "bash"]) == 0
     assert capsys.readouterr().out == scripts["bash"].read_text()
     with pytest.raises(SystemExit) as ended:
@@ -217,19 +217,19 @@ def test_the_command(capsys: pytest.CaptureFixture[str], scripts: dict[str, Path
 
 
 def test_exit_codes_and_defaults_are_read_from_the_help(tree: CommandNode) -> None:
-    """The tree has the codes a command says, in order, and each default once."""
+    """The tree has the exit codes of the help text, in order, and each default once."""
     nodes = {node.path: node for node in tree.walk()}
     assert [code for code, _ in nodes["restow census"].exit_codes] == [0, 1, 2, 3, 4]
-    assert dict(nodes["restow doctor"].exit_codes)[2] == "there are errors, or wrong usage"
+    assert dict(nodes["restow doctor"].exit_codes)[2] == "errors, or wrong usage"
     options = {option.names[-1]: option for option in nodes["restow serve"].options}
     assert options["--compaction-interval"].default == "5m"
     assert "default" not in options["--compaction-interval"].about
     assert options["--log-format"].default == "text"
-    assert options["--kubeconfig"].default == "in DIR"
+    assert options["--kubeconfig"].default == "DIR/kubeconfig"
 
 
 def test_a_brief_text_ends_at_a_word() -> None:
-    """What is shown beside an option is its first clause, and not longer than a line."""
+    """The description of an option is its first clause, limited to one line."""
     assert brief("of the front port; default: --bind") == "of the front port"
     assert brief("Short. And more.") == "Short"
     assert brief("word " * 40).endswith("word…")

@@ -1,4 +1,4 @@
-"""`restow controllers`: its words, and what it says when it cannot work."""
+"""`restow controllers`: arguments and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ contexts: [{name: there, context: {cluster: c, user: u}}]
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
-    """A cluster where nobody listens."""
+    """A kubeconfig of a cluster that is not running."""
     path = tmp_path / "kubeconfig"
     path.write_text(KUBECONFIG)
     return path
@@ -39,7 +39,7 @@ def parse(*words: str) -> argparse.Namespace:
 
 
 def test_options_reach_the_parts() -> None:
-    """Each word of the command line is an option of trigger, migrator or process."""
+    """Each argument becomes an option of trigger, migrator or process."""
     arguments = parse(
         *("--source", "discovery-ha", "--local-server", "--poll-seconds", "30"),
         *("--parallel", "7", "--in-flight-max", "9", "--rate", "100", "--only", "migrator"),
@@ -83,7 +83,7 @@ def test_options_reach_the_parts() -> None:
 def test_wrong_words_are_refused(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A value that makes no sense ends with exit code 2, and is named."""
+    """An invalid value gives exit code 2, and is named."""
     with pytest.raises(SystemExit) as ended:
         main(["controllers", *words])
     assert ended.value.code == 2
@@ -93,16 +93,16 @@ def test_wrong_words_are_refused(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--dry-run",), "--dry-run: only with --install"),
-        (("--local-server",), "--local-server: only with --source discovery-ha"),
+        (("--dry-run",), "--dry-run requires --install"),
+        (("--local-server",), "--local-server requires --source discovery-ha"),
         (("--kubeconfig", "nowhere"), "nowhere: no such file"),
-        (("--context", "other"), "no context 'other'; there are: there"),
+        (("--context", "other"), "no context 'other'; available: there"),
     ],
 )
 def test_what_does_not_fit_together(
     kubeconfig: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
-    """Options without effect, a missing kubeconfig and an unknown context are exit code 2."""
+    """Conflicting options, a missing kubeconfig and an unknown context give exit code 2."""
     given = () if "--kubeconfig" in words else ("--kubeconfig", str(kubeconfig))
     assert main(["controllers", *given, *words]) == 2
     assert said in capsys.readouterr().err
@@ -112,7 +112,7 @@ def test_what_does_not_fit_together(
 def test_a_server_that_is_not_there(
     kubeconfig: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
-    """A refused connection is exit code 1, with the address and what to check."""
+    """A refused connection gives exit code 1, with the address and the next step."""
     assert main(["controllers", "--kubeconfig", str(kubeconfig), "--port", "0", *words]) == 1
     said = capsys.readouterr().err
     assert "restow controllers: http://127.0.0.1:1: connection refused. Check that" in said
@@ -121,12 +121,12 @@ def test_a_server_that_is_not_there(
 def test_an_account_without_a_home(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a container there may be no home: then there is no kubeconfig, and that is said."""
+    """Without a home directory, as in a container, there is no kubeconfig, which is reported."""
     monkeypatch.setattr(Path, "home", _no_home)
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     assert main(["controllers"]) == 2
-    assert "no such file; set KUBECONFIG or give a kubeconfig" in capsys.readouterr().err
+    assert "no such file; set KUBECONFIG or pass a kubeconfig" in capsys.readouterr().err
 
 
 def _no_home() -> Path:
@@ -134,6 +134,6 @@ def _no_home() -> Path:
 
 
 def test_a_dry_run_prints_the_definitions(capsys: pytest.CaptureFixture[str]) -> None:
-    """It asks no cluster, and kubectl could apply what it prints."""
+    """It contacts no cluster, and kubectl can apply the output."""
     assert main(["controllers", "--install", "--dry-run"]) == 0
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == list(DEFINITIONS.values())

@@ -1,4 +1,4 @@
-"""Servers that keep their agreement loosely: nothing is believed but a census of the store."""
+"""Servers with loose coordination: only a census of the store can verify a migration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hash_of(version: str, kind: str) -> str:
 
 
 async def test_what_is_found(tmp_path: Path) -> None:
-    """Each version by its hash, what cannot be read as unknown, and when it was begun."""
+    """Each version by its hash, unreadable values as unknown, and the start of the census."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(
         address,
@@ -62,7 +62,7 @@ async def test_what_is_found(tmp_path: Path) -> None:
 
 
 def test_a_migration_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Everything is rewritten, it is said that this is no proof, and no hash is taken back."""
+    """All objects are rewritten, the result is reported as unverified, and no hash is removed."""
     server = ServerProcess(tmp_path / "data", arguments=(*LOOSE, "x+1"))
     with server:
         widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}

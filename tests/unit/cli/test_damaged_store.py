@@ -1,4 +1,4 @@
-"""Commands on a damaged store: each says what is wrong and what to do, and none fails otherwise."""
+"""Commands on a damaged store: each one reports the damage and the remedy, without a traceback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cut_off(data: bytearray) -> None:
 
 
 def key_bytes(data: bytearray) -> None:
-    """A key that is no text any more, which SQLite's own checks do not see."""
+    """A key that is not valid text, which SQLite's own checks do not detect."""
     at = data.index(b"/registry/pods/default/1")
     while at >= 0:
         data[at + 10] = 0xFF
@@ -56,7 +56,7 @@ def key_bytes(data: bytearray) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store in the default data directory of an empty working directory."""
+    """A store in the default data directory of an empty working directory."""
     monkeypatch.chdir(tmp_path)
     directory = tmp_path / ".restow"
     directory.mkdir(mode=0o700)
@@ -78,7 +78,7 @@ def test_damage_is_told(
     words: list[str],
     how: Callable[[bytearray], None],
 ) -> None:
-    """No traceback, no success where the damage is in the way, and the store is named."""
+    """No traceback, no success if the damage matters, and the store is named."""
     damage(store, how)
     code = main(words)
     _, err = capsys.readouterr()
@@ -99,7 +99,7 @@ def test_damage_is_told(
 def test_doctor_finds_the_damage(
     store: Path, capsys: pytest.CaptureFixture[str], how: Callable[[bytearray], None]
 ) -> None:
-    """It is a finding beside the others, with the way out."""
+    """It is one of the findings, with the remedy."""
     damage(store, how)
     assert main(["doctor", "--store", f"sqlite:{store}", "-o", "json"]) == 2
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -111,7 +111,7 @@ def test_doctor_finds_the_damage(
 
 
 def test_a_backup_blames_the_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Damage in the copy is damage of the store, and a few lines of it are enough."""
+    """Damage in the copy is reported as damage of the store, with only a few lines."""
     damage(store, pages)
     assert main(["backup", "a.backup"]) == 1
     err = capsys.readouterr().err
@@ -121,7 +121,7 @@ def test_a_backup_blames_the_store(store: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_meta_that_is_no_number(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A revision that is text is damage, too."""
+    """A revision that is text counts as damage."""
     connection = apsw.Connection(str(store))
     connection.execute("UPDATE meta SET value = 'seven'")
     connection.close()
@@ -132,7 +132,7 @@ def test_meta_that_is_no_number(store: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("seed", range(12))
 def test_damage_anywhere(store: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
-    """Whatever bytes are changed, commands end in one of their own ways."""
+    """Whatever bytes are changed, commands end with one of their exit codes."""
     chance = random.Random(seed)
 
     def anywhere(data: bytearray) -> None:

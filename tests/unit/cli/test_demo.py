@@ -1,6 +1,6 @@
-"""`restow demo`: how it talks, what it checks, what it remembers, where it puts things.
+"""`restow demo`: output, checks, history and directories.
 
-The whole story is told in `tests/e2e/demo`.
+`tests/e2e/demo` runs the whole demo.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from restow.aio import Runtime, SeededRandomness
 from restow.cli import demo
 from restow.cli.demo_narrator import Narrator
 from restow.cli.demo_stage import StoryFailed
-from restow.cli.demo_story import SERVERS, Plot, check_nothing_narrowed, is_so
+from restow.cli.demo_story import SERVERS, Plot, check_nothing_narrowed, matches
 from restow.cli.demo_view import (
     HASHES,
     DemoState,
-    RequestSeen,
+    MigrationHistory,
+    Observer,
     ServerRow,
-    Witness,
 )
 from restow.cli.main import main
 from restow.client import ApiClient, read_kubeconfig
@@ -57,7 +57,7 @@ def request(name: str, *, resource: str = "widgets", **status: Any) -> dict[str,
 
 
 def test_what_is_told_has_stable_forms() -> None:
-    """Without a terminal there are lines of known forms, without colours and never broken."""
+    """Without a terminal the output is lines of known forms, without colors or wrapping."""
     file = io.StringIO()
     console = Console(file=file, width=1_000, highlight=False, markup=False)
     narrator = Narrator(is_plain=True, console=console)
@@ -88,7 +88,7 @@ def test_what_is_told_has_stable_forms() -> None:
 
 
 def test_a_terminal_shows_the_board_while_it_waits() -> None:
-    """Each change is drawn, and the last board stays."""
+    """Each change is drawn, and the last state stays."""
     file = io.StringIO()
     console = Console(file=file, width=80, force_terminal=True, highlight=False, markup=False)
     narrator = Narrator(is_plain=False, console=console)
@@ -101,7 +101,7 @@ def test_a_terminal_shows_the_board_while_it_waits() -> None:
 
 
 def test_a_migration_is_told_in_words() -> None:
-    """The board says how far it is, or why it has ended."""
+    """The state has the progress of the migration, or why it ended."""
     conditions = [{"type": "Failed", "status": "True", "message": "the servers do not agree"}]
     seen = migration_seen(request("one", conditions=conditions))
     file = io.StringIO()
@@ -115,35 +115,37 @@ def test_a_migration_is_told_in_words() -> None:
     "other", [{"writes": ("v2", "v2", "v2")}, {"agreed": "v2"}, {"persisted": {"v2"}}]
 )
 def test_each_part_of_a_board_is_compared(other: dict[str, Any]) -> None:
-    """One that differs anywhere from what the story says is another one."""
+    """A state that differs in any field does not match."""
     right: dict[str, Any] = {"writes": ("v2", "", "v1"), "agreed": "", "persisted": {"v1", "v2"}}
-    assert is_so(MIXED, **right)
-    assert is_so(MIXED, **(right | {"persisted": None}))
-    assert not is_so(MIXED, **(right | other))
+    assert matches(MIXED, **right)
+    assert matches(MIXED, **(right | {"persisted": None}))
+    assert not matches(MIXED, **(right | other))
 
 
 def test_narrowing_is_noticed_wherever_it_was() -> None:
-    """A version that was struck out for a moment is found, also when it came back."""
+    """A version that was removed and added again is detected."""
     check_nothing_narrowed([])
     check_nothing_narrowed([("v1",), ("v1", "v2"), ("v1", "v2")])
-    with pytest.raises(StoryFailed, match="v1, v2 was narrowed to v2 before its time"):
+    with pytest.raises(StoryFailed, match="persisted versions shrank from v1, v2 to v2 too early"):
         check_nothing_narrowed([("v1", "v2"), ("v2",), ("v2", "v1")])
 
 
 def test_what_counts_as_aborted() -> None:
-    """A request that is gone or has failed is aborted; one that has ever succeeded is not."""
+    """A migration that was deleted or failed is aborted; one that ever succeeded is not."""
     found = request("one")
-    assert not RequestSeen("one", found).is_aborted
-    assert RequestSeen("one", found, is_gone=True).is_aborted
-    assert RequestSeen(
+    assert not MigrationHistory("one", found).is_aborted
+    assert MigrationHistory("one", found, is_deleted=True).is_aborted
+    assert MigrationHistory(
         "one", found, phases={MigrationPhase.RUNNING, MigrationPhase.FAILED}
     ).is_aborted
-    assert not RequestSeen("one", found, is_gone=True, phases={MigrationPhase.SUCCEEDED}).is_aborted
-    assert not RequestSeen("one", found, phases={MigrationPhase.SUCCEEDED}).is_proven
+    assert not MigrationHistory(
+        "one", found, is_deleted=True, phases={MigrationPhase.SUCCEEDED}
+    ).is_aborted
+    assert not MigrationHistory("one", found, phases={MigrationPhase.SUCCEEDED}).is_proven
 
 
 def test_a_seed_draws_the_same_plot() -> None:
-    """Whichever server is rolled back, the same number tells the same story."""
+    """A seed selects the same server each time."""
     drawn = [Plot.drawn(SeededRandomness(seed)) for seed in range(20)]
     assert drawn == [Plot.drawn(SeededRandomness(seed)) for seed in range(20)]
     assert {each.flaky for each in drawn} == set(range(SERVERS))
@@ -151,7 +153,7 @@ def test_a_seed_draws_the_same_plot() -> None:
 
 
 def test_a_temporary_directory_is_removed() -> None:
-    """It is gone at the end, also after an error, unless it is to be kept."""
+    """It is removed at the end, also after an error, unless it is to be kept."""
     with demo._directory(None, is_kept=False) as place:
         (place.path / "file").write_text("text")
     assert not place.path.exists()
@@ -164,7 +166,7 @@ def test_a_temporary_directory_is_removed() -> None:
 
 
 def test_a_directory_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is made, it stays, and it must be new: nobody's cluster is touched."""
+    """A given directory is created and kept, and must be empty: no cluster is modified."""
     with demo._directory(tmp_path / "a" / "b", is_kept=False) as place:
         assert place.path.is_dir()
     assert place.path.is_dir()
@@ -177,7 +179,7 @@ def test_a_directory_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
-    """On a real server: who writes what, what may be stored, and requests that are long gone."""
+    """On a real server: written versions, persisted versions, and migrations that were deleted."""
     with ServerProcess(tmp_path, store="memory:", arguments=("--release", "x+1")) as server:
         runtime = Runtime.system()
         config = read_kubeconfig([server.kubeconfig])
@@ -185,10 +187,10 @@ async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
             ApiClient.connect(config, runtime=runtime) as client,
             runtime.tasks("test") as tasks,
         ):
-            witness = Witness(client)
+            observer = Observer(client)
             changes: list[None] = []
-            await witness.start(tasks)
-            witness.on_change(lambda: changes.append(None))
+            await observer.start(tasks)
+            observer.on_change(lambda: changes.append(None))
             process = ProcessView(
                 name="server-0", state="ready", index=0, port=server.port, release="x+1"
             )
@@ -201,34 +203,34 @@ async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
                 is_ready=True,
                 processes=(process,),
             )
-            board = witness.board(overview)
+            board = observer.board(overview)
             assert (board.writes, board.agreed) == (("v1",), "v1")
             assert board.persisted == ("Unknown", "v1")
-            assert "widgets.example.com" in witness.unknown
+            assert "widgets.example.com" in observer.unknown
             assert set(HASHES.values()) == {"v1", "v2"}
 
-            async def until(is_so: Any) -> None:
+            async def until(condition: Any) -> None:
                 async with asyncio.timeout(60):
-                    while not is_so():
-                        await witness.changed()
+                    while not condition():
+                        await observer.changed()
 
             await client.create(REQUESTS[0], request("old"))
             await client.create(REQUESTS[0], request("another", resource="deployments"))
-            await until(lambda: witness.new_requests)
-            witness.reset_view()
-            assert witness.board(overview).migration is None
+            await until(lambda: observer.new_migrations)
+            observer.reset_view()
+            assert observer.board(overview).migration is None
             await client.create(REQUESTS[0], request("new"))
-            await until(lambda: witness.new_requests)
-            seen = witness.requests_seen[witness.new_requests[0]]
-            found = witness.board(overview).migration
+            await until(lambda: observer.new_migrations)
+            seen = observer.migrations[observer.new_migrations[0]]
+            found = observer.board(overview).migration
             assert found is not None
             assert found.name == seen.name == "new"
             await client.delete(REQUESTS[0], "new")
-            await until(lambda: seen.is_gone)
+            await until(lambda: seen.is_deleted)
             assert seen.is_aborted
-            assert witness.board(overview).migration is None
-            assert [each.name for each in witness.requests_seen.values()] == ["old", "new"]
-            assert witness.is_migrating
+            assert observer.board(overview).migration is None
+            assert [each.name for each in observer.migrations.values()] == ["old", "new"]
+            assert observer.is_migrating
             assert changes
-            assert witness.persisted_seen == [("Unknown", "v1")]
-            assert witness.new_states == []
+            assert observer.persisted_seen == [("Unknown", "v1")]
+            assert observer.new_states == []

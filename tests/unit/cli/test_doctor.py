@@ -1,4 +1,4 @@
-"""`restow doctor`: its rules on facts, its look at files, and its words."""
+"""`restow doctor`: its rules, its checks of files, and its output."""
 
 import json
 from dataclasses import replace
@@ -68,18 +68,18 @@ def worst(findings: list[Finding]) -> tuple[Severity, str]:
 @pytest.mark.parametrize(
     ("fields", "level", "words"),
     [
-        ({}, Severity.OK, "sound"),
+        ({}, Severity.OK, "intact"),
         ({"problem": "it is not there"}, Severity.ERROR, "not there"),
         ({"damages": ("page 7 is bad",)}, Severity.ERROR, "page 7"),
         ({"log_size": GIB}, Severity.WARNING, "1.0 GiB"),
         ({"links": 2}, Severity.ERROR, "2 hard links"),
-        ({"free": 1000}, Severity.ERROR, "1,000 bytes are free"),
-        ({"free": GIB // 2}, Severity.WARNING, "512.0 MiB are free"),
+        ({"free": 1000}, Severity.ERROR, "1,000 bytes free"),
+        ({"free": GIB // 2}, Severity.WARNING, "512.0 MiB free"),
         ({"mode": 0o644}, Severity.WARNING, "mode 644"),
     ],
 )
 def test_store_files(fields: dict[str, Any], level: Severity, words: str) -> None:
-    """Damage, a long log, a full disk and open permissions are each found."""
+    """Damage, a long log, a full disk and open permissions are each reported."""
     found = worst(list(judge_store(replace(WELL, **fields))))
     assert found[0] is level
     assert words in found[1]
@@ -94,7 +94,7 @@ def member(**fields: Any) -> MemberFacts:
 
 
 def test_etcd_members() -> None:
-    """Members that are down, leaderless, behind, full or alarmed are each found."""
+    """Members that are down, without a leader, lagging, full or alarmed are each reported."""
     down = MemberFacts(endpoint="b", problem="refused")
     assert members(MEMBER)[0] is Severity.OK
     assert members(down)[0] is Severity.ERROR
@@ -106,7 +106,7 @@ def test_etcd_members() -> None:
     assert members(MEMBER, member(revision=100_000))[0] is Severity.WARNING
     assert members(member(alarms=("NOSPACE",))) == (
         Severity.ERROR,
-        "127.0.0.1:2379 has raised NOSPACE",
+        "127.0.0.1:2379 raised the alarm NOSPACE",
     )
     assert members(member(bytes_held=1900 * 1024**2))[0] is Severity.WARNING
     assert members(member(bytes_held=GIB, bytes_max=8 * GIB, bytes_used=1))[0] is Severity.WARNING
@@ -118,7 +118,7 @@ def server(**fields: Any) -> tuple[Severity, str]:
 
 
 def test_servers() -> None:
-    """Servers that are silent, not ready, or live in another time are each found."""
+    """Servers that are unreachable, not ready, or have a wrong clock are each reported."""
     assert server()[0] is Severity.OK
     assert server(problem="refused")[0] is Severity.ERROR
     assert server(failed_checks=("storage failed",))[0] is Severity.ERROR
@@ -134,7 +134,7 @@ def test_servers() -> None:
 
 
 def test_a_refused_encryption_configuration_file() -> None:
-    """A server that runs with old keys, and would not start again, is an error, ready or not."""
+    """A server with old keys that would not start again is an error, ready or not."""
     refused = replace(SERVER, encryption_problem="/etc/keys.yaml: it lacks aesgcm:one")
     (found,) = judge_encryption([SERVER, refused])
     assert found.level is Severity.ERROR
@@ -147,7 +147,7 @@ def test_a_refused_encryption_configuration_file() -> None:
 
 
 def test_aggregated_servers() -> None:
-    """Aggregated servers are known by their leases, and told by their component."""
+    """Aggregated servers are found by their leases, and reported by component."""
     alive = replace(SERVER, component="aggregated-x")
     dead = replace(alive, name="b", renewed_seconds=60.0, lease_seconds=15)
     assert worst(list(judge_aggregated([alive])))[0] is Severity.OK
@@ -165,7 +165,7 @@ def agreement(resource: ResourceView, *rows: StoredCount) -> tuple[Severity, str
 
 
 def test_agreement() -> None:
-    """Disagreement, entries of nobody, unknown and unreadable versions are each found."""
+    """Disagreement, stale entries, unknown and unreadable versions are each reported."""
     known = storage_version_hash(GroupVersionKind.of("v1", "Pod"))
 
     usual = ResourceView(
@@ -219,19 +219,19 @@ def failed(name: str, *, is_superseded: bool = False) -> MigrationRow:
 
 
 def test_migrations() -> None:
-    """A failure is told until a later migration of the resource has succeeded."""
+    """A failed migration is reported until a later one of the resource has succeeded."""
     assert worst(list(judge_migrations([])))[0] is Severity.OK
     (found,) = judge_migrations([failed("a")])
     assert (found.level, found.text) == (Severity.WARNING, "a of pods failed: 1 object failed")
     assert found.advice.endswith("restow migrate --force pods"), "without --force it is skipped"
     (found,) = judge_migrations([failed("a", is_superseded=True)])
-    assert (found.level, "1 failed before" in found.text) == (Severity.OK, True)
+    assert (found.level, "1 failed, but a later one" in found.text) == (Severity.OK, True)
     many = list(judge_migrations([failed(str(number)) for number in range(7)]))
     assert [each.text for each in many][-1] == "2 more have failed"
 
 
 def test_objects() -> None:
-    """Values that cannot be read are an error with the way out; forbidden lists are not seen."""
+    """Unreadable values are an error with a remedy; forbidden lists are "not seen"."""
     assert [each.level for each in judge_objects([], count=9)] == [Severity.OK]
     bad = Unread(resource="configmaps", is_damaged=True, why="default/bad: it is no object")
     blind = [
@@ -256,15 +256,15 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 def test_files_of_a_cluster(data_dir: Path) -> None:
-    """Keys that others can read and certificates that end are found; new ones are well."""
+    """Keys that others can read and expiring certificates are reported; new ones are ok."""
     now = Runtime.system().clock.wall()
     assert worst(list(judge_data_dir(data_dir, now)))[0] is Severity.OK
     soon = now + timedelta(days=350)
     assert "expires in" in worst(list(judge_data_dir(data_dir, soon)))[1]
     later = now + timedelta(days=400)
-    assert "has expired" in worst(list(judge_data_dir(data_dir, later)))[1]
+    assert "expired on" in worst(list(judge_data_dir(data_dir, later)))[1]
     before = now - timedelta(days=2)
-    assert "holds only from" in worst(list(judge_data_dir(data_dir, before)))[1]
+    assert "is not valid before" in worst(list(judge_data_dir(data_dir, before)))[1]
     (data_dir / "pki" / "ca.key").chmod(0o644)
     assert "ca.key" in worst(list(judge_data_dir(data_dir, now)))[1]
     (data_dir / "pki" / "ca.key").chmod(0o600)
@@ -276,12 +276,12 @@ def test_files_of_a_cluster(data_dir: Path) -> None:
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    """A check that cannot be made says so."""
+    """A check that cannot be run is reported as such."""
     assert worst(list(judge_data_dir(tmp_path, NOW)))[0] is Severity.UNSEEN
 
 
 def test_exit_codes() -> None:
-    """The worst finding decides: 0 well, 1 warnings, 2 errors."""
+    """The worst finding decides: 0 ok, 1 warnings, 2 errors."""
     fine, blind = ok("a", ""), unseen("a", "")
     assert exit_code([fine]) == 0
     assert exit_code([fine, blind]) == 1
@@ -291,7 +291,7 @@ def test_exit_codes() -> None:
 
 
 def test_one_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A store that is not there is an error, as JSON too; an address that is none is refused."""
+    """A missing store is an error, also as JSON; an invalid address is refused."""
     assert main(["doctor", "--store", f"sqlite:{tmp_path / 'store.db'}", "-o", "json"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "error"
@@ -299,7 +299,7 @@ def test_one_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", "memory:"]) == 2
     assert "cannot check" in capsys.readouterr().err
     assert main(["doctor", "--data-dir", str(tmp_path / "nothing")]) == 2
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err
 
 
 def server_finding(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -310,10 +310,10 @@ def server_finding(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[s
 
 
 def test_how_a_directory_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory that `restow up` made is started with `restow up`; only others with `serve`."""
+    """A directory of `restow up` is started with `restow up`; only others with `serve`."""
     found = server_finding(tmp_path, capsys)
     assert found["level"] == "error"
-    assert found["text"].endswith("does not exist: no server of this directory runs")
+    assert found["text"].endswith("does not exist: no server runs in this directory")
     assert found["advice"] == f"start it: restow serve --data-dir {tmp_path}"
     layout = Layout(tmp_path)
     state = ClusterState(
@@ -335,7 +335,7 @@ def test_how_a_directory_is_started(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_after_a_clean_stop(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The kubeconfig is there and no server answers: the advice is how to start them."""
+    """The kubeconfig exists and no server responds: the advice is how to start them."""
     kubeconfig = data_dir / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
     write_state(
@@ -354,7 +354,7 @@ def test_after_a_clean_stop(data_dir: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_state_that_cannot_be_read(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a finding, and the other checks are made all the same."""
+    """It is a finding, and the other checks are run anyway."""
     Layout(data_dir).state.write_text("{")
     assert main(["doctor", "--data-dir", str(data_dir), "-o", "json"]) == 2
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -364,7 +364,7 @@ def test_a_state_that_cannot_be_read(data_dir: Path, capsys: pytest.CaptureFixtu
 
 
 def test_kept_release_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A copy that no server starts from is an error, one that no rollback finds a warning."""
+    """A copy that prevents a start is an error, one that prevents a rollback is a warning."""
     layout, file = Layout(tmp_path / "d"), tmp_path / "mine.yaml"
     layout.data_dir.mkdir(mode=0o700)
     file.write_text("release: mine\nkinds: []\n")
@@ -392,7 +392,7 @@ def test_kept_release_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["doctor", "--data-dir", str(layout.data_dir), "-o", "json"]) == 2
     findings = json.loads(capsys.readouterr().out)["findings"]
     (found,) = [each for each in findings if each["check"] == "release files"]
-    assert "put back the file with the SHA-256" in found["advice"]
+    assert "restore the file with the SHA-256" in found["advice"]
     (server,) = [each for each in findings if each["check"] == "server"]
     assert "correct the release files first" in server["advice"]
 
@@ -403,7 +403,7 @@ def replace_release(state: ClusterState, release: str) -> ClusterState:
 
 
 def test_a_server_that_was_given_up(tmp_path: Path) -> None:
-    """It has no lease, so that no other server shows it: the supervisor does."""
+    """It has no lease, so only the supervisor shows it."""
     servers = (
         ProcessView(
             name="server-0", state="failed", note="given up: exit code 2", index=0, release="x+1"
@@ -421,7 +421,7 @@ def test_a_server_that_was_given_up(tmp_path: Path) -> None:
     )
     (found,) = judge_processes(Layout(tmp_path), overview)
     assert found.level is Severity.ERROR
-    assert "server-0 does not run: given up: exit code 2" in found.text
+    assert "server-0 is not running: given up: exit code 2" in found.text
     assert "restow upgrade --to x+1 --server 0" in found.advice
     fine = msgspec.structs.replace(overview, processes=servers[1:])
     assert [each.level for each in judge_processes(Layout(tmp_path), fine)] == [Severity.OK]

@@ -1,4 +1,4 @@
-"""The three files for etcd become part of the address of a store."""
+"""The three certificate files for etcd become part of the store address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def test_files_reach_the_driver(tmp_path: Path) -> None:
-    """Whatever letters their names have, and beside options that are in the address."""
+    """With any characters in their names, and together with options in the address."""
     names = [tmp_path / name for name in ("c&a=1.pem", "c+ert?.pem", "k%20ey#.pem")]
     ca, cert, key = map(str, names)
     arguments = parsed("--etcd-cafile", ca, "--etcd-certfile", cert, "--etcd-keyfile", key)
@@ -34,7 +34,7 @@ def test_files_reach_the_driver(tmp_path: Path) -> None:
 
 
 def test_without_files_nothing_changes() -> None:
-    """Any address stays as it is."""
+    """Every address stays unchanged."""
     for address in ("", "memory:", "sqlite:a.db", "etcd://h:1", ADDRESS):
         assert with_etcd_files(address, parsed()) == address
 
@@ -44,8 +44,8 @@ def test_without_files_nothing_changes() -> None:
     [
         ("etcd://h:1", ["--etcd-cafile=a"], "--etcd-cafile: only for a store at etcds://"),
         ("", ["--etcd-cafile=a"], "not for the store in the data directory"),
-        (ADDRESS, ["--etcd-certfile=a"], "are given together"),
-        (f"{ADDRESS}?ca=x", ["--etcd-cafile=a"], "names such a file already"),
+        (ADDRESS, ["--etcd-certfile=a"], "must be given together"),
+        (f"{ADDRESS}?ca=x", ["--etcd-cafile=a"], "already contains this file"),
     ],
 )
 def test_files_that_do_not_fit(address: str, words: list[str], text: str) -> None:

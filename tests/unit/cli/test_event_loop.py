@@ -1,4 +1,4 @@
-"""The loop of a command: what is noise on it, and what is not."""
+"""The event loop of a command: which errors are suppressed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from restow.cli.event_loop import run_async
 
 
 async def report(error: Exception) -> int:
-    """As uvloop does when something goes wrong behind everybody's back."""
+    """Report an error as uvloop does."""
     asyncio.get_running_loop().call_exception_handler(
         {"message": "Fatal error on SSL protocol", "exception": error}
     )
@@ -20,7 +20,7 @@ async def report(error: Exception) -> int:
 
 
 def test_a_connection_that_ends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Data that arrives on a connection just as it is aborted is told only to who looks closely."""
+    """Data that arrives on a connection while it is aborted is logged only at debug level."""
     caplog.set_level(logging.INFO)
     late = RuntimeError("unable to perform operation on <TCPTransport>; the handler is closed")
     assert run_async(report(late)) == 7
@@ -28,7 +28,7 @@ def test_a_connection_that_ends_is_no_error(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_any_other_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """What nobody expects is logged with its traceback, as ever."""
+    """Any other error is logged with its traceback."""
     assert run_async(report(ValueError("odd"))) == 7
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
@@ -37,7 +37,7 @@ def test_any_other_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("has_uvloop", [True, False])
 def test_the_loop(has_uvloop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run on uvloop, and without the extra `server` on the loop of asyncio."""
+    """Commands run on uvloop, and without the extra `server` on asyncio's loop."""
     if not has_uvloop:
         monkeypatch.setitem(sys.modules, "uvloop", None)
 

@@ -1,4 +1,4 @@
-"""A process that holds keys keeps its memory and its files to itself."""
+"""A process with keys protects its memory and its files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def said(**environ: str) -> str:
 
 
 def test_no_dumps_and_private_files() -> None:
-    """No core file, nobody attaches, and new files are for their owner."""
+    """No core file, no debugger, and new files are private."""
     assert said() == "0 0 0o77"
 
 
 def test_who_debugs_can_say_so() -> None:
-    """Then memory can be looked at; files are private all the same."""
+    """Then the memory can be inspected; files are private anyway."""
     assert said(RESTOW_ALLOW_CORE_DUMPS="1").endswith(" 1 0o77")

@@ -1,4 +1,4 @@
-"""Hints: a printed command acts on the cluster that the running command acted on."""
+"""Hints: a printed command acts on the same cluster as the running command."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ PRODUCTION = Hints(kubeconfig=Path("my config"), context="production", asks_api=
 
 
 def test_commands_name_the_directory() -> None:
-    """`--data-dir` is repeated; commands that ask the API get the kubeconfig of the directory."""
+    """`--data-dir` is repeated; commands that use the API get the kubeconfig of the directory."""
     assert DEMO.command("upgrade", "--to", "x+2") == "restow upgrade --data-dir demo --to x+2"
     assert DEMO.command("census") == "restow census --data-dir demo"
     assert DEMO.command("migrate", "pods") == "restow migrate --kubeconfig demo/kubeconfig pods"
@@ -27,14 +27,14 @@ def test_commands_name_the_directory() -> None:
 
 
 def test_the_default_directory_is_not_repeated() -> None:
-    """Only for commands that would otherwise ask the cluster of $KUBECONFIG."""
+    """Only for commands that would otherwise use the cluster of $KUBECONFIG."""
     hints = Hints(data_dir=Path(".restow"))
     assert hints.command("upgrade", "--rollback") == "restow upgrade --rollback"
     assert hints.command("status") == "restow status --kubeconfig .restow/kubeconfig"
 
 
 def test_commands_name_store_and_context() -> None:
-    """Other ways to select a cluster are repeated too, quoted for a shell."""
+    """Other flags that select a cluster are repeated too, quoted for a shell."""
     assert STORE.command("census") == "restow census --store etcd://127.0.0.1:2379"
     assert STORE.command("status") == "restow status"
     flags = "--kubeconfig 'my config' --context production"
@@ -43,7 +43,7 @@ def test_commands_name_store_and_context() -> None:
 
 
 def test_commands_inside_an_advice() -> None:
-    """Each command gets the flags, unless it has some of its own."""
+    """Each command gets the flags, unless it has its own."""
     advice = "count with restow census, or: restow migrate pods; kubectl delete pods --all"
     assert DEMO.complete(advice) == (
         "count with restow census --data-dir demo, or: restow migrate --kubeconfig demo/kubeconfig"
@@ -55,7 +55,7 @@ def test_commands_inside_an_advice() -> None:
 
 
 def test_a_kubeconfig_in_a_data_directory(tmp_path: Path) -> None:
-    """Beside the kubeconfig of a local cluster is its store, so that census can be named."""
+    """The store is in the directory of the kubeconfig, so census can be suggested."""
     arguments = argparse.Namespace(kubeconfig=tmp_path / "kubeconfig", context=None)
     assert Hints.of(arguments).data_dir is None
     (tmp_path / "pki").mkdir()
@@ -64,14 +64,14 @@ def test_a_kubeconfig_in_a_data_directory(tmp_path: Path) -> None:
 
 
 def test_etcd_files_are_repeated() -> None:
-    """An address over TLS needs its certificates in the next command as well."""
+    """An address with TLS needs its certificates in the next command as well."""
     arguments = argparse.Namespace(store="etcds://h:1", etcd_cafile=Path("ca.crt"))
     found = Hints.of(arguments).command("census")
     assert found == "restow census --store etcds://h:1 --etcd-cafile ca.crt"
 
 
 def test_flags_are_accepted() -> None:
-    """Every command accepts the flags that a hint gives it."""
+    """Every command accepts the flags that a hint adds."""
     parser = make_whole_parser()
     for line in (
         *(DEMO.command(name) for name in ("up", "serve", "census", "doctor", "status")),
@@ -87,7 +87,7 @@ def test_flags_are_accepted() -> None:
 
 
 def test_upgrade_repeats_the_directory(capsys: pytest.CaptureFixture[str]) -> None:
-    """The next step of a paused upgrade acts on the same cluster, and so does its advice."""
+    """The next step of a paused upgrade, and its advice, act on the same cluster."""
     _print_paused([Step(1, "x", "x+1")], DEMO, rollback=False)
     _print_paused([Step(1, "x", "x+1")], DEMO, rollback=True)
     blocker = PreflightFinding(
@@ -95,20 +95,20 @@ def test_upgrade_repeats_the_directory(capsys: pytest.CaptureFixture[str]) -> No
     )
     _print_blockers(Step(1, "x", "x+1"), [blocker], DEMO)
     out, err = capsys.readouterr()
-    assert "go on: restow upgrade --data-dir demo --to x+1 " in out
+    assert "continue: restow upgrade --data-dir demo --to x+1 " in out
     assert "back: restow upgrade --data-dir demo --rollback" in out
-    assert "go on: restow upgrade --data-dir demo --rollback" in out
+    assert "continue: restow upgrade --data-dir demo --rollback" in out
     assert "restow migrate --kubeconfig demo/kubeconfig pods" in err
 
 
 def test_doctor_repeats_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What doctor advises can be run as it is printed, also as JSON."""
+    """The advice of doctor can be run as printed, also from JSON."""
     assert main(["doctor", "--data-dir", str(tmp_path), "-o", "json"]) == 2
     assert f"--data-dir {tmp_path}" in capsys.readouterr().out
 
 
 def test_the_beginning_of_a_message_is_no_command() -> None:
-    """A message of another restow process keeps its first words."""
+    """The start of an error message of another restow process is not changed."""
     text = "restow serve: the store is damaged; restow restore FILE"
     assert DEMO.complete(text) == (
         "restow serve: the store is damaged; restow restore --data-dir demo FILE"

@@ -1,4 +1,4 @@
-"""The table of commands: words that no command knows, and commands that lack an extra."""
+"""The table of commands: unknown words, and commands whose extra is not installed."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ from tests.unit.encryption.keys_for_tests import document, kms
 def test_an_unknown_word_is_answered_with_the_usage_of_its_command(
     words: str, program: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who mistypes an option is shown the options that there are."""
+    """A mistyped option shows the options of the command."""
     with pytest.raises(SystemExit) as ended:
         main(words.split())
     assert ended.value.code == 2
@@ -40,7 +40,7 @@ ETCD_ADVICE = "needs the extra 'etcd': pip install 'restow[etcd]'\n"
 
 
 def without(*extras: str) -> str:
-    """A program: the command line where the libraries of these extras are not installed."""
+    """A program: the command line, without the libraries of these extras."""
     modules = [module for extra in extras for module in EXTRAS[extra]]
     block = f"import sys; sys.modules.update(dict.fromkeys({modules!r}))"
     return f"{block}; from restow.cli.main import main; sys.exit(main())"
@@ -73,7 +73,7 @@ def run_without(*extras: str, words: str, folder: Path) -> subprocess.CompletedP
     ],
 )
 def test_a_missing_extra_is_named(extras: str, words: str, advice: str, tmp_path: Path) -> None:
-    """One line that says what to install, and exit code 2: at the start or when it is chosen."""
+    """One line that says what to install, and exit code 2: at start or when needed."""
     (tmp_path / "store.db").touch()
     config = document(("secrets", [kms(f"unix://{tmp_path}/kms.sock"), {"identity": {}}]))
     (tmp_path / "kms.json").write_bytes(config)
@@ -95,7 +95,7 @@ def test_completion_does_without_extras(tmp_path: Path) -> None:
 
 
 def test_another_library_that_is_missing_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken installation keeps its traceback."""
+    """A broken installation shows its traceback."""
 
     def load(_name: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'orjson'", name="orjson")

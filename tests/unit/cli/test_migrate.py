@@ -1,4 +1,4 @@
-"""`restow migrate`, as a person uses it: the words, what is printed, and the exit code."""
+"""`restow migrate` on the command line: arguments, output and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = "/registry/example.com/widgets/default/bad"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server that writes v2, with objects that the release before it left behind in v1."""
+    """A server that writes v2, with objects that the previous release stored in v1."""
     server = ServerProcess(tmp_path / "data", arguments=("--release", "x+1"))
     with server:
         for name in ("a", "b", "c"):
@@ -35,7 +35,7 @@ def migrate(server: ServerProcess, *words: str) -> int:
 
 
 def test_a_whole_run(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """The census finds nothing left behind afterwards, and the next run skips it."""
+    """Afterwards the census finds no object in an old version, and the next run skips it."""
     assert migrate(server, "widgets") == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].split()[:2] == ["done", "widgets.example.com:"]
@@ -53,7 +53,7 @@ def test_a_whole_run(server: ServerProcess, capsys: pytest.CaptureFixture[str]) 
 def test_an_object_that_cannot_be_rewritten(
     server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is named on the screen and in the file, the others are rewritten, and the code is 3."""
+    """It is printed and written to the file, the others are rewritten, and the exit code is 3."""
     assert main(["store", "put", KEY, "no object", "--yes", "--store", server.store]) == 0
     capsys.readouterr()
     failures = tmp_path / "failures"
@@ -74,36 +74,36 @@ def test_an_object_that_cannot_be_rewritten(
 
 
 def test_dry_run(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """It asks for every object, and writes nothing."""
+    """It checks every object, and writes none."""
     assert migrate(server, "--dry-run", "widgets") == 0
     said = capsys.readouterr().out
-    assert said == "widgets.example.com: 3 objects tried, 0 would be refused\n"
+    assert said == "widgets.example.com: 3 objects checked, 0 would be rejected\n"
     assert main(["census", "--store", server.store, "widgets.example.com"]) == 3
 
 
 def test_steering_what_does_not_run(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That there is nothing to hold is said, and is no error."""
+    """Without a running migration there is a message, and no error."""
     for word in ("--pause", "--resume", "--cancel"):
         assert migrate(server, word, "widgets") == 0
-        assert capsys.readouterr().out == "no migration is under way\n"
+        assert capsys.readouterr().out == "no migration is running\n"
 
 
 def test_wrong_words(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """What makes no sense is said in one line, with code 2."""
+    """Invalid arguments give one error line and exit code 2."""
     for words, said in (
-        ((), "name resources, or say --all"),
-        (("--all", "widgets"), "name resources, or say --all"),
+        ((), "name resources, or use --all"),
+        (("--all", "widgets"), "name resources, or use --all"),
         (("gadgets",), "no resource 'gadgets'; did you mean"),
-        (("tokenreviews",), "tokenreviews cannot be migrated: it has no verb list, update"),
+        (("tokenreviews",), "tokenreviews cannot be migrated: it does not support list, update"),
     ):
         assert migrate(server, *words) == 2
         assert said in capsys.readouterr().err
 
 
-def test_nobody_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A server that cannot be reached is told with its address, and code 1."""
+def test_an_unreachable_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unreachable server is reported with its address and exit code 1."""
     server = ServerProcess(tmp_path / "data")
     with server:
         url = server.url

@@ -1,4 +1,4 @@
-"""What `restow migrate` shows while it runs."""
+"""The output of `restow migrate` while it runs."""
 
 from io import StringIO
 
@@ -12,7 +12,7 @@ ESCAPE = "\x1b]0;mine\x07"
 
 
 def test_what_servers_say_cannot_steer_the_terminal() -> None:
-    """The message of a request is written by whoever may write its status."""
+    """The message of a migration is written by any client that can write its status."""
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=120, markup=False)
     condition = {"type": "Running", "status": "True", "message": f"busy {ESCAPE}"}
@@ -23,7 +23,7 @@ def test_what_servers_say_cannot_steer_the_terminal() -> None:
 
 
 def test_keys_are_shown_as_they_are_called(capsys: pytest.CaptureFixture[str]) -> None:
-    """What lies between two colons is part of a name, and no picture."""
+    """Text between two colons is part of a key name, not an emoji."""
     message = "all objects are stored as v1, under the key aesgcm:new:6f1d0c3b9a52"
     with ProgressDisplay(is_quiet=False) as board:
         board.summary(

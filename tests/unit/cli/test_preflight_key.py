@@ -1,4 +1,4 @@
-"""`restow preflight --drop-key` against a server and its store: the answer, and the exit code."""
+"""`restow preflight --drop-key` with a server and its store: the result and the exit code."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def ask(
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_a_key_that_nobody_knows_is_not_called_safe(
+def test_a_key_that_is_unknown_is_not_called_safe(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is known of it, so the name may be wrong; plain values are always known."""
+    """The name may be misspelt, so it is not safe; identity is always a known key."""
     code, found = ask(server, capsys, "--drop-key", "aesgcm:key1", "--store", server.store)
     assert (code, found["safe"]) == (1, False)
     assert [each["reason"] for each in found["blockers"]] == ["key-unknown"]
@@ -47,13 +47,13 @@ def test_a_key_that_nobody_knows_is_not_called_safe(
     assert "backups" in out
 
 
-def test_the_census_of_a_key_that_nobody_knows_proves_nothing(
+def test_the_census_of_a_key_that_is_unknown_proves_nothing(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a store of restow, where servers say their keys: exit code 4."""
+    """In a store of restow, where servers report their keys: exit code 4."""
     words = ["census", "--store", server.store, "--key"]
     assert main([*words, "nosuch"]) == 4
-    assert "no value knows a key nosuch" in capsys.readouterr().out
+    assert "key nosuch is unknown" in capsys.readouterr().out
     assert main([*words, "aesgcm:nosuch", "-o", "json"]) == 4
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["isKnown"], found["left"]) == ("undecided", False, 0)
@@ -63,7 +63,7 @@ def test_the_census_of_a_key_that_nobody_knows_proves_nothing(
 def test_the_store_must_be_that_of_the_cluster(
     server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A store that does not know the servers proves nothing, nor does one that is not there."""
+    """A store without the leases of the servers is no evidence, nor is a missing one."""
     other = f"sqlite:{tmp_path / 'other.db'}"
     uvloop.run(fill(other, {"/registry/pods/default/a": b"{}"}))
     for address in (other, f"sqlite:{tmp_path / 'none.db'}"):
@@ -76,7 +76,7 @@ def test_the_store_must_be_that_of_the_cluster(
 def test_words_that_do_not_go_together(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One question at a time, and a store only where servers do not scan it themselves."""
+    """--to and --drop-key exclude each other, and --store is refused for restow servers."""
     words = ["preflight", "--kubeconfig", str(server.kubeconfig)]
     assert main([*words, "--to", "x", "--store", "sqlite:a"]) == 2
     assert "restow servers scan their own store" in capsys.readouterr().err

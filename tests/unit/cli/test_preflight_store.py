@@ -1,4 +1,4 @@
-"""The raw values of a store that no server scans: those of stock Kubernetes."""
+"""The raw values of a store that no restow server scans: that of stock Kubernetes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ resources:
 
 
 def client(uid: str = UID) -> ApiClient:
-    """One that knows the namespace kube-system, and nothing else."""
+    """A client of a server that has only the namespace kube-system."""
 
     async def answer(*_request: object) -> InProcessResponse:
         body = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x", "uid": uid}}
@@ -48,7 +48,7 @@ def client(uid: str = UID) -> ApiClient:
 
 
 async def store(directory: Path, **values: dict[str, Any] | bytes) -> str:
-    """A store with these values, and the namespace that tells whose it is."""
+    """A store with these values, and the namespace that identifies the cluster."""
     directory.chmod(0o700)
     address = f"sqlite:{directory / 'store.db'}"
     storage = await open_storage(address, Runtime.system())
@@ -71,7 +71,7 @@ def view(**fields: Any) -> ClusterView:
 
 @pytest.mark.parametrize(("version", "reasons"), [("v1", []), ("v1beta1", [Reason.UNDECODABLE])])
 async def test_raw_values_decide(tmp_path: Path, version: str, reasons: list[Reason]) -> None:
-    """An object that was stored long ago blocks the release that cannot read it, and only that."""
+    """An object in an old version blocks the release that cannot read it, and no other."""
     address = await store(tmp_path, **{CRONJOBS: cron_job(version)})
     async with client() as stock:
         scan = await scan_source(stock, address, keys_file=None, runtime=Runtime.system())
@@ -84,7 +84,7 @@ async def test_raw_values_decide(tmp_path: Path, version: str, reasons: list[Rea
 
 
 async def test_encrypted_values_need_the_keys(tmp_path: Path) -> None:
-    """What is not decrypted cannot be judged, and the remedy is to give the configuration."""
+    """Values that are not decrypted are blockers, and the remedy is to pass the configuration."""
     sealed = b"k8s:enc:aesgcm:v1:key1:0123456789012345678901234567890123456789"
     address = await store(tmp_path, **{"/registry/secrets/default/a": sealed})
     async with client() as stock:
@@ -97,7 +97,7 @@ async def test_encrypted_values_need_the_keys(tmp_path: Path) -> None:
 
 
 async def test_the_store_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    """Evidence from the wrong store is none: the namespace kube-system tells clusters apart."""
+    """The store of another cluster is refused, by the uid of the namespace kube-system."""
     address = await store(tmp_path)
     async with client(uid="another") as stock:
         with pytest.raises(OpenRefused, match="is not the store of this cluster"):
@@ -105,8 +105,8 @@ async def test_the_store_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 
 def test_keys_of_a_configuration(tmp_path: Path) -> None:
-    """Each resource has the keys of its own rule; the fingerprint tells secrets of one name
-    apart."""
+    """Each resource has the keys of its own rule; the fingerprint distinguishes secrets with the
+    same name."""
     path = tmp_path / "keys.yaml"
     path.write_text(KEYS)
     keys = keys_of_file(path)

@@ -1,4 +1,4 @@
-"""`restow serve`: its words become options, and words that cannot work one line that says why."""
+"""`restow serve`: arguments become options, and conflicting ones give one error line."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ def options(*words: str) -> ServeOptions:
 
 
 def test_defaults() -> None:
-    """What is not said is as the options have it."""
+    """Omitted arguments have the defaults of the options."""
     found = options()
     assert found == ServeOptions(data_dir=found.data_dir)
     assert found.coordination == CoordinationOptions()
@@ -30,7 +30,7 @@ def test_defaults() -> None:
 
 
 def test_words() -> None:
-    """Each word has its place."""
+    """Each argument sets its option."""
     found = options(
         *("--coordination", "vote", "--guarantee", "loose", "--loose-bound-seconds", "30"),
         *("--vote-bootstrap", "force", "--change-coordination-mode"),
@@ -61,12 +61,12 @@ def test_words() -> None:
             "--coordination vote --feature-gates StorageVersionAPI=false",
             "--coordination vote needs the feature gate StorageVersionAPI",
         ),
-        ("--guarantee strict", "--guarantee: only with --coordination vote"),
-        ("--vote-bootstrap wait", "--vote-bootstrap: only with --coordination vote"),
-        ("--loose-bound-seconds 5", "--loose-bound-seconds: only with --coordination vote"),
+        ("--guarantee strict", "--guarantee: requires --coordination vote"),
+        ("--vote-bootstrap wait", "--vote-bootstrap: requires --coordination vote"),
+        ("--loose-bound-seconds 5", "--loose-bound-seconds: requires --coordination vote"),
         (
             "--coordination vote --loose-bound-seconds 5",
-            "--loose-bound-seconds: only with --guarantee loose",
+            "--loose-bound-seconds requires --guarantee loose",
         ),
         (
             "--coordination vote --guarantee loose --loose-bound-seconds -5",
@@ -77,7 +77,7 @@ def test_words() -> None:
     ],
 )
 def test_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Words that do not go together: one line with the reason, before anything is opened."""
+    """Conflicting arguments: one line with the reason, before anything is opened."""
     assert main(["serve", "--data-dir", "/nonexistent/d", *words.split()]) == serve.EXIT_USAGE
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("restow serve: ")
@@ -99,7 +99,7 @@ def test_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_no_such_value(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A value that is none of its kind is named together with its flag."""
+    """An invalid value is named together with its flag."""
     with pytest.raises(SystemExit) as caught:
         main(["serve", *words.split()])
     assert caught.value.code == serve.EXIT_USAGE
@@ -110,7 +110,7 @@ def test_no_such_value(words: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_kubeconfig_of_a_running_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server may not overwrite it, by whichever flag it is named."""
+    """A server must not overwrite it, whichever flag selects it."""
     layout = Layout(tmp_path)
     with locked(layout):
         for words in (

@@ -1,4 +1,4 @@
-"""Flags of `restow serve` about limits: what they become, and what cannot work."""
+"""Limit flags of `restow serve`: the resulting options, and invalid values."""
 
 import argparse
 
@@ -18,14 +18,14 @@ def options(*words: str) -> LimitOptions:
 
 
 def test_defaults() -> None:
-    """What is not said is what the parts do by themselves."""
+    """Omitted flags have the defaults of the components."""
     assert options() == LimitOptions()
     assert request_limits(LimitOptions()) == RequestLimits()
     assert listener_limits(LimitOptions()) == Limits()
 
 
 def test_words() -> None:
-    """Each word reaches the part that acts on it."""
+    """Each flag sets the option of its component."""
     found = options(
         *("--max-requests-inflight", "4", "--max-mutating-requests-inflight", "0"),
         *("--max-watches", "5", "--max-watches-per-user", "6"),
@@ -52,7 +52,7 @@ def test_words() -> None:
     ],
 )
 def test_values_that_cannot_work(name: str, value: float) -> None:
-    """They are refused by a sentence that names the flag."""
+    """They are refused with an error that names the flag."""
     with pytest.raises(ValueError, match=r"^--"):
         LimitOptions(**{name: value})  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""`restow status`, as a person uses it: tables, JSON, notes, exit codes."""
+"""`restow status` on the command line: tables, JSON, notes, exit codes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def migration(name: str, phase: str, **more: Any) -> MigrationRow:
 
 
 def view() -> ClusterOverview:
-    """A cluster in the middle of an upgrade."""
+    """A cluster during an upgrade."""
     return ClusterOverview(
         server="https://there",
         moment=NOW,
@@ -122,7 +122,7 @@ def printed(width: int, seen: ClusterOverview | None = None) -> list[str]:
 
 
 def test_tables() -> None:
-    """Servers, resources, migrations and leaders, each in words that a person understands."""
+    """Servers, resources, migrations and leaders, in readable form."""
     assert printed(200) == [
         "SERVER HOST RENEWED",
         "apiserver-a one 2 s ago ok",
@@ -144,7 +144,7 @@ def test_tables() -> None:
         "",
         "CONTROLLER LEADER RENEWED",
         "ns/restow-trigger me 1 s ago ok",
-        "ns/restow-migrator – – nobody leads",
+        "ns/restow-migrator – – no leader",
         "",
         f"3 resources of https://there: {SUMMARY}",
         "note: something is missing",
@@ -152,7 +152,7 @@ def test_tables() -> None:
 
 
 def test_a_superseded_failure_is_only_counted() -> None:
-    """A failure that a later migration superseded is not listed; JSON keeps it."""
+    """A failure that a later migration superseded is not listed; JSON has it."""
     seen = view()
     seen.migrations = [
         migration("old", "Failed", is_superseded=True, failed_objects=[{"name": "o"}]),
@@ -169,13 +169,13 @@ def test_a_superseded_failure_is_only_counted() -> None:
 
 
 def test_narrow_terminals_fold_and_lose_nothing() -> None:
-    """On a phone's terminal every word is still there."""
+    """On a narrow terminal no text is lost."""
     wide, narrow = ("".join(printed(width)).replace(" ", "") for width in (200, 60))
     assert sorted(wide) == sorted(narrow)
 
 
 def test_json_has_everything() -> None:
-    """What programs read is the same, with all migrations and all failed objects."""
+    """JSON has the same content, with all migrations and all failed objects."""
     fields = json.loads(json.dumps(status_tables.fields_of(view())))
     assert fields["time"] == "2026-01-01T12:00:00Z"
     assert fields["resources"][1] == {
@@ -197,17 +197,17 @@ def test_json_has_everything() -> None:
 
 
 def test_agreement_in_words() -> None:
-    """One server agrees, several agree, and without reports nobody knows."""
-    alone, together, nobody = view().resources[1], view().resources[0], view().resources[2]
+    """One server agrees, several agree, and without reports it is unknown."""
+    alone, together, unreported = view().resources[1], view().resources[0], view().resources[2]
     assert agreement_of(alone) == "1 agrees"
     assert agreement_of(together) == "2 apps/v1, 1 apps/v1beta1"
-    assert agreement_of(nobody) == "–"
+    assert agreement_of(unreported) == "–"
     assert agreement_of(replace(alone, components=("x",))) == "1 agrees (x)"
     assert agreement_of(replace(alone, stores=("0f",))) == "1 agrees (own store)"
 
 
 def test_components_are_shown_where_there_are_some() -> None:
-    """Which servers are aggregated ones is said in a column that is not there without any."""
+    """The column with the component exists only if there are aggregated servers."""
     assert not any("COMPONENT" in line for line in printed(200))
     seen = view()
     seen.servers.append(
@@ -222,7 +222,7 @@ def test_components_are_shown_where_there_are_some() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real server, with one request that nobody works off."""
+    """A real server, with one migration that no controller runs."""
     with ServerProcess(tmp_path_factory.mktemp("status"), store="memory:") as running:
         request = {
             "apiVersion": "migration.k8s.io/v1alpha1",
@@ -239,7 +239,7 @@ def run(server: ServerProcess, *words: str) -> int:
 
 
 def test_a_real_server(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """A new cluster: one server, everything to be migrated, no controllers, exit code 0."""
+    """A new cluster: one server, everything to migrate, no controllers, exit code 0."""
     assert run(server) == 0
     said = capsys.readouterr().out
     rows = [line.split() for line in said.splitlines()]
@@ -250,20 +250,20 @@ def test_a_real_server(server: ServerProcess, capsys: pytest.CaptureFixture[str]
 
 
 def test_some_resources_as_json(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """Resources are named as kubectl takes them, and -o json is one object."""
+    """Resources are named as in kubectl, and -o json prints one object."""
     assert run(server, "deploy", "events.events.k8s.io", "-o", "json") == 0
     fields = json.loads(capsys.readouterr().out)
     found = {each["resource"]: each for each in fields["resources"]}
     assert found["deployments.apps"]["verdict"] == "migrating"
     assert found["deployments.apps"]["written"]["version"] == "apps/v1"
-    # Both kinds of events are stored as one.
+    # Events of both API groups are stored as one resource.
     assert found["events.events.k8s.io"]["written"]["version"] == "v1"
     assert [each["status"] for each in fields["migrations"]] == ["Pending"]
     assert fields["servers"][0]["live"] is True
 
 
 def test_errors(server: ServerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """An unknown resource is wrong usage, a server that is not there is a failure."""
+    """An unknown resource is wrong usage, an unreachable server is a failure."""
     assert run(server, "deploymens") == 2
     assert "did you mean deployment" in capsys.readouterr().err
     assert main(["status", "--kubeconfig", str(tmp_path / "none")]) == 2

@@ -1,4 +1,4 @@
-"""`restow status -w`: what is drawn when, and a real server that is watched through a restart."""
+"""`restow status -w`: what is drawn when, and a real server that is restarted meanwhile."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def view(*resources: ResourceSeen, seconds: int = 0) -> ClusterOverview:
 
 
 def test_what_needs_a_look_comes_first() -> None:
-    """When there is no room for all, those that are ok are left out first."""
+    """If not all resources fit, those that are ok are omitted first."""
     found = [
         resource("a"),
         resource("b", ResourceStatus.TO_MIGRATE),
@@ -63,7 +63,7 @@ def printing() -> tuple[Blocks, io.StringIO]:
 
 
 def test_a_block_for_each_change_and_no_other() -> None:
-    """That a lease was renewed is no news; that a resource is migrated is."""
+    """A renewed lease is not a change; a finished migration is."""
     blocks, file = printing()
     for seconds in range(5):
         blocks.show(view(resource("pods"), seconds=seconds))
@@ -75,7 +75,7 @@ def test_a_block_for_each_change_and_no_other() -> None:
 
 
 def test_that_it_is_up_to_date_again_is_said() -> None:
-    """After a break the next block says that what it shows is true again."""
+    """After a break, the next block says that it is up to date again."""
     blocks, file = printing()
     blocks.show(view(resource("pods")))
     broken = view(resource("pods"))
@@ -88,7 +88,7 @@ def test_that_it_is_up_to_date_again_is_said() -> None:
 
 
 def test_records_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """With -o json each change is one line that a program can read."""
+    """With -o json each change is one line of JSON."""
     records = Records()
     for verdict in (ResourceStatus.OK, ResourceStatus.OK, ResourceStatus.MIGRATING):
         records.show(view(resource("pods", verdict)))
@@ -98,7 +98,7 @@ def test_records_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("height", "shown_min"), [(200, 40), (30, 15), (5, 3)])
 def test_a_screen_shows_what_fits(height: int, shown_min: int) -> None:
-    """As many resources as there is room for, the summary always, and how many are left out."""
+    """As many resources as fit, always the summary, and the number of omitted ones."""
     file = io.StringIO()
     console = Console(file=file, width=100, height=height, force_terminal=True, no_color=True)
     screen = Screen(Hints(), console)
@@ -116,7 +116,7 @@ def test_a_screen_shows_what_fits(height: int, shown_min: int) -> None:
 
 
 def test_colours_are_not_needed() -> None:
-    """Without colours the words are the same."""
+    """Without colors the text is the same."""
     file = io.StringIO()
     console = Console(file=file, width=100, height=50, force_terminal=True, no_color=True)
     screen = Screen(Hints(), console)
@@ -127,7 +127,7 @@ def test_colours_are_not_needed() -> None:
 
 
 class Watching:
-    """A process of `restow status -w` and what it has printed."""
+    """A process of `restow status -w` and its output."""
 
     def __init__(self, *words: str) -> None:
         self._process = subprocess.Popen(
@@ -146,7 +146,7 @@ class Watching:
         self._process.communicate()
 
     def wait_for(self, is_so: Callable[[str], bool], what: str) -> None:
-        """Until what it has printed is so."""
+        """Wait until the output fulfills a condition."""
         assert self._process.stdout is not None
         file = self._process.stdout.fileno()
         deadline = time.monotonic() + WAIT_SECONDS_MAX
@@ -180,7 +180,7 @@ def ask_for_migration(server: ServerProcess) -> None:
 
 
 def test_it_follows_a_server_through_its_restart(server: ServerProcess) -> None:
-    """A change is shown without asking, a stop is said, and the next start is found again."""
+    """A change is shown without a request, a stop is reported, and the next start is detected."""
     words = ("deploy", "--kubeconfig", str(server.kubeconfig), "--interval", "0.1")
     with Watching(*words) as watching:
         watching.wait_for(lambda said: "1 to migrate" in said, "the first block")
@@ -199,7 +199,7 @@ def test_it_follows_a_server_through_its_restart(server: ServerProcess) -> None:
 
 
 def test_json_by_the_line(server: ServerProcess) -> None:
-    """-w -o json is a stream of whole objects."""
+    """-w -o json is a stream of complete objects."""
     words = ("deploy", "-o", "json", "--kubeconfig", str(server.kubeconfig))
     with Watching(*words) as watching:
         watching.wait_for(lambda said: said.count("\n") == 1, "the first object")
@@ -212,12 +212,12 @@ def test_json_by_the_line(server: ServerProcess) -> None:
 
 
 def test_errors(tmp_path: Path, server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is wrong from the start ends it at once, as without -w."""
+    """Errors at the start end it at once, as without -w."""
     kubeconfig = str(server.kubeconfig)
     assert main(["status", "-w", "--kubeconfig", kubeconfig, "deploymens"]) == 2
     assert "did you mean deployment" in capsys.readouterr().err
     assert main(["status", "--interval", "3", "--kubeconfig", kubeconfig]) == 2
-    assert "only with -w" in capsys.readouterr().err
+    assert "requires -w" in capsys.readouterr().err
     gone = tmp_path / "kubeconfig"
     gone.write_text(server.kubeconfig.read_text().replace(f":{server.port}", ":1"))
     assert main(["status", "-w", "--kubeconfig", str(gone)]) == 1
@@ -225,4 +225,4 @@ def test_errors(tmp_path: Path, server: ServerProcess, capsys: pytest.CaptureFix
     for text in ("0", "nan", "often", "99999"):
         with pytest.raises(SystemExit):
             main(["status", "-w", "--interval", text])
-        assert "no number of seconds" in capsys.readouterr().err
+        assert "not a number of seconds" in capsys.readouterr().err

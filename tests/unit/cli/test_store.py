@@ -1,4 +1,4 @@
-"""`restow store`, as a person uses it: the words, what is printed, and the exit code."""
+"""`restow store` on the command line: arguments, output and exit codes."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def run(store: str, *words: str) -> int:
 
 
 def test_put_get_list(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is put can be got, listed, and got as it was before."""
+    """A stored value can be read, listed, and read at an earlier revision."""
     assert run(store, "put", "/a/1", "one") == 0
     assert run(store, "put", "/a/1", "two") == 0
     assert run(store, "put", "/b", "three") == 0
@@ -51,7 +51,7 @@ def test_put_get_list(store: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With -o json each line is an object that a program can read."""
+    """With -o json each line is a JSON object."""
     run(store, "put", "/a", "one")
     capsys.readouterr()
     run(store, "list", "-o", "json")
@@ -60,7 +60,7 @@ def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_guards(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A guard that does not hold is exit code 1, and says what is there."""
+    """A guard that does not hold gives exit code 1, and prints the current state."""
     assert run(store, "put", "/a", "one", "--if-absent") == 0
     assert run(store, "put", "/a", "two", "--if-absent") == 1
     assert "it is at revision 2" in capsys.readouterr().err
@@ -77,7 +77,7 @@ def lease(age_seconds: int, duration_seconds: int) -> str:
 
 
 def put_server(store: str, name: str, value: str | None) -> None:
-    """Let a server be a member of the cluster on this store, with this lease."""
+    """Register a server as a member of the cluster on this store, with this lease."""
     assert run(store, "put", f"{SERVERS_PREFIX}{name}", "{}", "--yes") == 0
     if value is not None:
         assert run(store, "put", f"{LEASES_PREFIX}{name}", value, "--yes") == 0
@@ -101,7 +101,7 @@ def test_writes_past_servers_are_confirmed(
     value: tuple[int, int] | str | None,
     is_live: bool,
 ) -> None:
-    """While a server uses the store, put and delete need a yes; reading is free."""
+    """While a server uses the store, put and delete need a confirmation; reads do not."""
     put_server(store, "apiserver-a", lease(*value) if isinstance(value, tuple) else value)
     capsys.readouterr()
     for words in (["put", "/a", "b"], ["delete", "/a"]):
@@ -117,7 +117,7 @@ def test_writes_past_servers_are_confirmed(
 def test_a_server_of_kubernetes_on_the_same_store(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has no membership record, but a lease, whose encoding is not read here."""
+    """It has no membership record, but a lease, whose encoding is not decoded here."""
     assert run(store, "put", f"{LEASES_PREFIX}apiserver-k", "k8s\0proto", "--yes") == 0
     assert run(store, "put", "/a", "b") == 2
     assert "in use by apiserver-k" in capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_a_terminal_is_asked(
     answer: str | None,
     code: int,
 ) -> None:
-    """Only a yes writes; Ctrl-D is a no."""
+    """Only a yes writes; Ctrl-D counts as no."""
 
     def reply(question: str) -> str:
         assert question == "put /a? [y/N] "
@@ -148,7 +148,7 @@ def test_a_terminal_is_asked(
 
 
 def test_a_supervisor_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`restow up` runs there, also while none of its servers does."""
+    """`restow up` counts as a user, also while none of its servers runs."""
     with locked(Layout(tmp_path)):
         for flags in (
             ["--data-dir", str(tmp_path)],
@@ -175,7 +175,7 @@ def test_the_shell_asks_too(store: str) -> None:
 
 
 def test_watch(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A watch from a revision shows all that happened after it, then ends when told to."""
+    """A watch from a revision prints all later changes, and exits after N events."""
     for words in (["put", "/a", "1"], ["put", "/a", "2"], ["delete", "/a"]):
         run(store, *words)
     capsys.readouterr()
@@ -188,7 +188,7 @@ def test_watch(store: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_compacted_watch(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A watch from before a compaction says from where one can watch."""
+    """A watch from before a compaction prints the first possible revision."""
     run(store, "put", "/a", "1")
     run(store, "put", "/a", "2")
     assert run(store, "compact", "3") == 0
@@ -207,7 +207,7 @@ def test_compacted_watch(store: str, capsys: pytest.CaptureFixture[str]) -> None
 def test_wrong_usage(
     store: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, text: str
 ) -> None:
-    """Wrong usage is exit code 2 and one line that says what is wrong."""
+    """Wrong usage gives exit code 2 and one line with the reason."""
     assert run(store, "put", "/b", "1") == 0
     assert run(store, *words) == code
     error = capsys.readouterr().err
@@ -226,7 +226,7 @@ def test_wrong_usage(
 def test_wrong_address(
     capsys: pytest.CaptureFixture[str], address: str, code: int, text: str
 ) -> None:
-    """An address that leads nowhere is refused with what is wrong about it."""
+    """An invalid address is refused with the reason."""
     assert run(address, "info") == code
     assert text in capsys.readouterr().err
 
@@ -250,14 +250,14 @@ def test_only_put_creates_a_store(
     assert run(store, *words) == 2
     error = capsys.readouterr().err
     assert f"{tmp_path / 'store.db'} does not exist" in error
-    assert ("nothing to accept" in error) is (words[0] == "accept")
+    assert ("cannot be accepted" in error) is (words[0] == "accept")
     assert main(["store", *words]) == 2
     assert ".restow/store.db does not exist" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 async def serve_once(data_dir: Path, *, between: Callable[[], object] = lambda: None) -> None:
-    """Let a server use the store in a directory, so that it remembers it; then stop it."""
+    """Let a server use the store in a directory, so that it writes its mark; then stop it."""
     address = f"sqlite:{data_dir / 'store.db'}"
     async with AsyncExitStack() as undo:
         storage, guard = await open_guarded(address, Runtime.system(), undo, data_dir=data_dir)
@@ -295,13 +295,13 @@ def test_a_replaced_file_beside_the_log_of_the_earlier_one_is_not_opened(
 def test_no_empty_store_in_place_of_a_deleted_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Servers remember the store, so that put does not create another one either."""
+    """Servers remember the store, so put does not create another one either."""
     tmp_path.chmod(0o700)
     asyncio.run(serve_once(tmp_path))
     (tmp_path / "store.db").unlink()
     before = contents(tmp_path)
     for words, text in (
-        (["accept", "--yes"], "nothing to accept"),
+        (["accept", "--yes"], "cannot be accepted"),
         (["put", "/a", "b", "--yes"], "is not the one that acknowledged this server's writes"),
     ):
         assert main(["store", words[0], "--data-dir", str(tmp_path), *words[1:]]) == 2
@@ -310,7 +310,7 @@ def test_no_empty_store_in_place_of_a_deleted_one(
 
 
 def test_shell_on_memory() -> None:
-    """The shell does many verbs on one open store, and goes on after a mistake."""
+    """The shell runs several verbs on one open store, and continues after an error."""
     lines = "put /a 1\nfrobnicate\nget /nope\nlist /\ninfo\n"
     done = subprocess.run(
         [sys.executable, "-m", "restow", "store", "shell", "--store", "memory:"],
@@ -331,7 +331,7 @@ def test_shell_on_memory() -> None:
 
 
 def test_up_shows_changes(tmp_path: Path) -> None:
-    """`store up` says that it is ready, shows what another process changes, and stops cleanly."""
+    """`store up` prints that it is ready, shows changes of other processes, and stops cleanly."""
     command = [sys.executable, "-m", "restow", "store"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -352,7 +352,7 @@ def test_up_shows_changes(tmp_path: Path) -> None:
 
 
 def test_bytes_come_back_as_they_were(tmp_path: Path) -> None:
-    """With --raw a binary value is written out byte for byte."""
+    """With --raw a binary value is written byte for byte."""
     command = [sys.executable, "-m", "restow", "store"]
     address = f"sqlite:{tmp_path / 'store.db'}"
     value = bytes(range(256)) * 3
@@ -368,6 +368,6 @@ def test_bytes_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_up_with_a_bad_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A data directory that cannot be made is one clear line, not a traceback."""
+    """A data directory that cannot be created is one error line, not a traceback."""
     assert main(["store", "up", "--data-dir", str(tmp_path / ("long" * 100))]) == 3
     assert capsys.readouterr().err.startswith("restow store: ")

@@ -1,4 +1,4 @@
-"""The words of `restow up`, and those of `restow serve` for several processes."""
+"""The arguments of `restow up`, and those of `restow serve` for several processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from restow.localcluster.messages import ProcessOverview, ProcessView
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("up", "--servers=0"), 2, "no number from 1"),
-        (("up", "--port=70000"), 2, "no port"),
+        (("up", "--servers=0"), 2, "not a number from 1"),
+        (("up", "--port=70000"), 2, "not a port number"),
         (("up", "--etcd-members=2"), 2, "invalid choice"),
-        (("up", "--store=memory:"), 1, "store of its own"),
+        (("up", "--store=memory:"), 1, "its own store"),
         (
             ("up", "--release=nonsense"),
             1,
             "unknown release 'nonsense': use a file, or one of builtin, ",
         ),
-        (("up", "--etcd-members=3"), 1, "only with --store etcd"),
-        (("serve", "--workers=0"), 2, "no number from 1"),
-        (("serve", "--workers=2", "--store=memory:"), 2, "store of its own"),
-        (("serve", "--workers=2", "--front-port=0"), 2, "give no --front-port"),
-        (("serve", "--front-fds=three"), 2, "no list of file descriptors"),
+        (("up", "--etcd-members=3"), 1, "requires --store etcd"),
+        (("serve", "--workers=0"), 2, "not a number from 1"),
+        (("serve", "--workers=2", "--store=memory:"), 2, "its own store"),
+        (("serve", "--workers=2", "--front-port=0"), 2, "cannot be used with --front-port"),
+        (("serve", "--front-fds=three"), 2, "not a list of file descriptors"),
         (("serve", "--front-bind=127.0.0.1"), 2, "--front-bind: requires --front-port"),
     ],
 )
@@ -38,7 +38,7 @@ def test_what_cannot_be_is_refused(
     code: int,
     said: str,
 ) -> None:
-    """Each mistake ends before anything is started, with its reason."""
+    """Each error is reported before anything is started, with its reason."""
     command = [words[0], f"--data-dir={tmp_path / 'd'}", *words[1:]]
     try:
         found = main(command)
@@ -51,7 +51,7 @@ def test_what_cannot_be_is_refused(
 def test_a_release_file_is_named_by_its_whole_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers may be started elsewhere, so a file is remembered by where it is."""
+    """Servers may be started in another directory, so the absolute path is stored."""
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("release: mine\n")
     assert release_name("mine.yaml") == str(tmp_path / "mine.yaml")
@@ -59,7 +59,7 @@ def test_a_release_file_is_named_by_its_whole_path(
 
 
 def test_the_table_has_a_row_for_each_process() -> None:
-    """Every process is shown, whatever is known of it."""
+    """Every process is shown, even with missing details."""
     overview = ProcessOverview(
         pid=1,
         data_dir="d",

@@ -1,8 +1,8 @@
-"""`restow upgrade`: the question before anything is rolled."""
+"""`restow upgrade`: the confirmation before an upgrade."""
 
 import pytest
 
-from restow.cli.upgrade import _is_confirmed, say_nothing_to_do
+from restow.cli.upgrade import _is_confirmed, report_nothing_to_do
 from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.localcluster.rolling_upgrade import Step
 
@@ -19,7 +19,7 @@ def test_only_a_yes_is_one(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What would be done is shown; no answer at all, which is Ctrl-D, is a no as well."""
+    """The steps are printed; Ctrl-D counts as no."""
 
     def reply(_question: str) -> str:
         if answer is None:
@@ -35,7 +35,7 @@ def test_only_a_yes_is_one(
 def test_nothing_to_do_is_said_of_servers_that_run(
     state: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server that has the release and is not ready is named, and the exit code is 1."""
+    """A server that has the release but is not ready is named, and the exit code is 1."""
     processes = tuple(
         ProcessView(name=f"server-{index}", state=each, index=index, release="x", note="why")
         for index, each in enumerate((state, "ready"))
@@ -49,8 +49,8 @@ def test_nothing_to_do_is_said_of_servers_that_run(
         is_ready=False,
         processes=processes,
     )
-    assert say_nothing_to_do(overview, server=None) == code
+    assert report_nothing_to_do(overview, server=None) == code
     told = capsys.readouterr()
-    assert ("run it already" in told.out) is (code == 0)
+    assert ("already run this release" in told.out) is (code == 0)
     assert (f"server 0 is not ready ({state}: why, release x)" in told.err) is (code == 1)
-    assert say_nothing_to_do(overview, server=1) == 0
+    assert report_nothing_to_do(overview, server=1) == 0
