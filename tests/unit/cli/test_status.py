@@ -29,7 +29,7 @@ from tests.support.server_process import ServerProcess
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RUNNING = "12,300 of about 20,000 objects, 4,100/s, 2 s left, 1 failed"
-SUMMARY = "1 ok, 1 disagreeing, 1 unknown; migrations: 1 under way, 1 failed, 5 succeeded"
+SUMMARY = "1 ok, 1 disagreeing, 1 unknown; migrations: 1 running, 1 failed, 5 succeeded"
 MIGRATIONS = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 
 

@@ -81,7 +81,7 @@ def test_a_wrong_file_is_refused(layout: Layout, file: Path) -> None:
     file.unlink()
     with pytest.raises(ReleaseError, match="cannot be read"):
         keep_release(str(file), layout)
-    with pytest.raises(ReleaseError, match="no release 'nonsense'"):
+    with pytest.raises(ReleaseError, match="unknown release 'nonsense'"):
         keep_release("nonsense", layout)
     assert not layout.releases.exists()
 
