@@ -1,4 +1,4 @@
-"""A cluster with a dozen objects in the old version."""
+"""A cluster with twelve objects in the old version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server with a definition of a custom resource."""
+"""A fake API server with one CRD."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Definitions(FakeApi):
-    """A server with one definition; its status is written at a path of its own."""
+    """A fake API server with one CRD and its status subresource."""
 
     def _answer(self, sent: Any) -> Any:
         if sent.path.endswith("/status"):

@@ -1,8 +1,7 @@
-"""A server with objects in the old version, and a client whose requests a test can hold or fail.
+"""A server with objects in the old version, and a client whose requests a test can delay or fail.
 
-The server is a real one on a store in memory. Waiting takes no time, so that a test of eight tries
-is as quick as one of a single try.
-"""
+The server is a real one on an in-memory store. Sleeping takes no real time, so a test with eight
+retries is as quick as one without retries."""
 
 from __future__ import annotations
 
@@ -31,11 +30,12 @@ ROOT = "/registry/example.com/widgets/"
 OPTIONS = PatchOptions(page_objects=10, in_flight_max=8)
 
 Fault = Callable[[ClientRequest], Awaitable[StatusError | Exception | None]]
-"""What comes instead of the answer; an exception comes behind it, when all has been carried out."""
+"""A StatusError replaces the reply; any other exception is raised after the request is carried
+out."""
 
 
 class QuickClock:
-    """Real time, but for sleeping, which moves the clock on at once."""
+    """Real time, except that sleeping advances the clock at once."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -66,18 +66,18 @@ async def no_fault(_request: ClientRequest) -> StatusError | Exception | None:
 
 
 class FaultyTransport:
-    """Sends what the test lets through, and counts what is under way."""
+    """A transport that injects the test's faults and counts the requests in flight."""
 
     def __init__(self, inner: HttpTransport) -> None:
         self.server = inner.server
         self.fault: Fault = no_fault
         self.sent: list[ClientRequest] = []
-        self.under_way = 0
-        self.under_way_most = 0
+        self.in_flight = 0
+        self.in_flight_peak = 0
         self._inner = inner
 
     def of(self, method: str) -> list[ClientRequest]:
-        """What was sent with a method."""
+        """Returns the requests sent with a method."""
         return [each for each in self.sent if each.method == method]
 
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
@@ -86,8 +86,8 @@ class FaultyTransport:
     @asynccontextmanager
     async def _send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         self.sent.append(request)
-        self.under_way += 1
-        self.under_way_most = max(self.under_way, self.under_way_most)
+        self.in_flight += 1
+        self.in_flight_peak = max(self.in_flight, self.in_flight_peak)
         try:
             fault = await self.fault(request)
             if isinstance(fault, StatusError):
@@ -105,7 +105,7 @@ class FaultyTransport:
                     raise fault
                 yield response
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
 
     async def close(self) -> None:
         await self._inner.close()
@@ -116,13 +116,13 @@ async def _one(body: bytes) -> AsyncIterator[bytes]:
 
 
 def lost() -> ConnectionFailed:
-    """An answer that did not come; what was asked has happened."""
+    """A lost reply to a request that was carried out."""
     return ConnectionFailed("test", "lost", advice="", may_have_happened=True)
 
 
 @dataclass(slots=True)
 class Rig:
-    """The server, the client, and what a test does behind their backs."""
+    """The server, its client, and direct access to the store."""
 
     server: RunningServer
     storage: MemoryStorage
@@ -154,11 +154,11 @@ class Rig:
         await self.storage.commit(Transaction(writes=(put,)))
 
     async def versions(self) -> dict[str, int]:
-        """Every raw value, by the version it is in."""
+        """Counts the raw values by their version."""
         return dict(await stored_versions(self.storage, ROOT))
 
     async def objects(self) -> dict[str, Any]:
-        """What clients see, but for resource versions."""
+        """Returns all objects as clients read them, without resource versions."""
         found: dict[str, Any] = {}
         async for item in self.client.items(self.resource.resource):
             del item["metadata"]["resourceVersion"]
@@ -168,7 +168,7 @@ class Rig:
 
 @asynccontextmanager
 async def running(count: int = 0, *, admission: Sequence[Admission] = ()) -> AsyncIterator[Rig]:
-    """A rig with so many objects in the old version."""
+    """Yields a rig with this many objects in the old version."""
     storage = MemoryStorage()
     server = await start_server(storage, catalog_of("x+2"), admission=admission)
     config = ClientConfig(server=f"http://127.0.0.1:{server.port}")
@@ -181,7 +181,7 @@ async def running(count: int = 0, *, admission: Sequence[Admission] = ()) -> Asy
         rig = Rig(server, storage, transport, client, resource)
         await rig.plant(count)
         transport.sent.clear()
-        transport.under_way_most = 0
+        transport.in_flight_peak = 0
         yield rig
     finally:
         await client.close()
@@ -189,7 +189,7 @@ async def running(count: int = 0, *, admission: Sequence[Admission] = ()) -> Asy
 
 
 async def whole(pages: PatchRewrite, token: str = "") -> list[PageDone]:
-    """A complete pass."""
+    """Runs a complete pass."""
     found = [await pages.page(token)]
     while found[-1].token:
         found.append(await pages.page(found[-1].token))
@@ -197,7 +197,7 @@ async def whole(pages: PatchRewrite, token: str = "") -> list[PageDone]:
 
 
 def totals(pages: list[PageDone]) -> tuple[int, int, int, int]:
-    """Rewritten, unchanged, settled, failed."""
+    """Returns the sums of rewritten, unchanged, settled and failed."""
     return (
         sum(page.rewritten for page in pages),
         sum(page.unchanged for page in pages),
@@ -207,7 +207,7 @@ def totals(pages: list[PageDone]) -> tuple[int, int, int, int]:
 
 
 async def soon(check: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Polls until the check is true."""
     async with asyncio.timeout(60):
-        while not check():  # noqa: ASYNC110  (what is waited for knows nothing of it)
+        while not check():  # noqa: ASYNC110  (the condition has no event to wait for)
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Agreement: what is read at the start, and everything by which it is lost."""
+"""Agreement: how it is read at the start, and every event that ends it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def report(common: str | None = V2, *, epoch: str = "", **more: Any) -> dict[str
 
 
 def under_key(key: str, *, epoch: str = "", **more: Any) -> dict[str, Any]:
-    """A report of servers that write with this encryption key."""
+    """Returns a StorageVersion whose servers write with this encryption key."""
     found = report(epoch=epoch, **more)
     found["metadata"]["annotations"][KEYS_ANNOTATION] = orjson.dumps({"a": key}).decode()
     return found
@@ -78,8 +78,8 @@ async def follow_until_lost(agreed: AgreementCheck) -> str:
     return str(caught.value)
 
 
-async def test_as_it_is_read(client: ApiClient) -> None:
-    """The target is the common version; it holds as long as nothing happens."""
+async def test_agreement_at_the_start(client: ApiClient) -> None:
+    """The target is the common encoding version; the agreement holds while nothing changes."""
     agreed = await begin(client)
     assert (agreed.target, agreed.target_version, agreed.epoch) == (TARGET, V2, None)
     assert (agreed.by, agreed.mark) == ("second pass", "u/version/11")
@@ -87,8 +87,11 @@ async def test_as_it_is_read(client: ApiClient) -> None:
 
 
 @pytest.mark.parametrize("epoch", ["", "3"])
-async def test_a_change_that_is_none(api: FakeApi, client: ApiClient, epoch: str) -> None:
-    """Another server that writes the same comes: nothing is lost, once the watch has seen it."""
+async def test_a_change_that_keeps_the_agreement(
+    api: FakeApi, client: ApiClient, epoch: str
+) -> None:
+    """A server joins that writes the same version: the agreement holds once the watch has caught
+    up."""
     api.put(PATH, report(epoch=epoch))
     agreed = await begin(client)
     task = asyncio.ensure_future(agreed.follow())
@@ -117,7 +120,8 @@ async def test_a_change_that_is_none(api: FakeApi, client: ApiClient, epoch: str
     ],
 )
 async def test_lost_by_a_change(api: FakeApi, client: ApiClient, changed: dict[str, Any]) -> None:
-    """Another common version, none, other keys, another object, another epoch, or nonsense."""
+    """Another common version, none, other keys, another object, another epoch, or a malformed
+    object."""
     agreed = await begin(client)
     api.put(PATH, changed)
     await follow_until_lost(agreed)
@@ -127,7 +131,7 @@ async def test_lost_by_a_change(api: FakeApi, client: ApiClient, changed: dict[s
 
 @pytest.mark.parametrize("epoch", ["", "3"])
 async def test_an_encryption_key_is_part_of_it(api: FakeApi, client: ApiClient, epoch: str) -> None:
-    """What objects are rewritten under is told, and another key ends it, by epoch or not."""
+    """The agreement includes the encryption key; another key ends it, with and without an epoch."""
     api.put(PATH, under_key("aesgcm:key1:11", epoch=epoch))
     agreed = await begin(client)
     assert (agreed.target, agreed.target_key) == (TARGET, "aesgcm:key1:11")
@@ -137,8 +141,9 @@ async def test_an_encryption_key_is_part_of_it(api: FakeApi, client: ApiClient, 
         await agreed.confirm()
 
 
-async def test_a_key_that_is_waited_for_is_no_obstacle(api: FakeApi, client: ApiClient) -> None:
-    """As long as all write with one; when they do not, that is what is said."""
+async def test_a_pending_key_is_no_obstacle(api: FakeApi, client: ApiClient) -> None:
+    """The migration starts while all servers write with one key; if they differ, the error says
+    so."""
     condition = {"type": "AllEncryptionKeysEqual", "status": "False"}
     pending = [{**condition, "reason": "EncryptionKeyPending"}]
     api.put(PATH, under_key("aesgcm:key1:11", conditions=pending))
@@ -150,11 +155,11 @@ async def test_a_key_that_is_waited_for_is_no_obstacle(api: FakeApi, client: Api
 
 
 @pytest.mark.parametrize("service", [{"name": "theirs", "namespace": "x"}, None])
-async def test_what_another_server_stores_unsaid_is_left_alone(
+async def test_resources_of_non_reporting_servers_are_left_alone(
     api: FakeApi, client: ApiClient, service: dict[str, str] | None
 ) -> None:
-    """An aggregated API without reports and without a hash; not one of the server itself, nor one
-    that shows a hash."""
+    """An aggregated API without a StorageVersion and without a hash is left alone; not one that the
+    server itself serves, nor one with a hash."""
     api.remove(PATH)
     spec = {"group": "example.com", "version": "v2", "service": service}
     api.put("/apis/apiregistration.k8s.io/v1/apiservices/v2.example.com", {"spec": spec})
@@ -168,8 +173,8 @@ async def test_what_another_server_stores_unsaid_is_left_alone(
     assert (await begin(client)).target == TARGET
 
 
-async def test_lost_by_what_passed(api: FakeApi, client: ApiClient) -> None:
-    """Where there is no epoch every state counts, also one that is over."""
+async def test_lost_by_an_intermediate_state(api: FakeApi, client: ApiClient) -> None:
+    """Without an epoch every observed state counts, including one that was already replaced."""
     agreed = await begin(client)
     api.put(PATH, report(None))
     api.put(PATH, report())
@@ -177,7 +182,7 @@ async def test_lost_by_what_passed(api: FakeApi, client: ApiClient) -> None:
 
 
 async def test_lost_by_deletion(api: FakeApi, client: ApiClient) -> None:
-    """A StorageVersion that is gone says nothing any more."""
+    """A deleted StorageVersion ends the agreement."""
     agreed = await begin(client)
     api.remove(PATH)
     assert "was deleted" in await follow_until_lost(agreed)
@@ -186,7 +191,7 @@ async def test_lost_by_deletion(api: FakeApi, client: ApiClient) -> None:
 
 
 async def test_a_gap_without_an_epoch(api: FakeApi, client: ApiClient) -> None:
-    """What was not seen counts as a change."""
+    """Without an epoch, unobserved changes count as an interruption."""
     agreed = await begin(client)
     api.put(PATH, report())
     api.compact()
@@ -194,7 +199,7 @@ async def test_a_gap_without_an_epoch(api: FakeApi, client: ApiClient) -> None:
 
 
 async def test_a_gap_with_an_epoch(api: FakeApi, client: ApiClient) -> None:
-    """The epoch tells whether anything happened in the gap."""
+    """The epoch shows whether the agreement was interrupted during the gap."""
     api.put(PATH, report(epoch="3"))
     agreed = await begin(client)
     assert (agreed.epoch, agreed.mark) == (3, "u/epoch/3")
@@ -210,7 +215,7 @@ async def test_a_gap_with_an_epoch(api: FakeApi, client: ApiClient) -> None:
 
 
 async def test_a_watch_that_lags_behind(api: FakeApi, client: ApiClient) -> None:
-    """Without an epoch, nothing is confirmed of which the watch has not shown every state."""
+    """Without an epoch, confirmation waits until the watch has delivered every state."""
     agreed = await begin(client)
     api.put(PATH, report())
     confirming = asyncio.ensure_future(agreed.confirm())
@@ -224,7 +229,7 @@ async def test_a_watch_that_lags_behind(api: FakeApi, client: ApiClient) -> None
 
 
 async def test_not_agreed(api: FakeApi, client: ApiClient) -> None:
-    """Without a common version nothing is begun; a request of the trigger is over then."""
+    """Without a common version no migration starts; a migration of the trigger is aborted."""
     api.put(PATH, report(None))
     with pytest.raises(NotAgreed):
         await begin(client)
@@ -233,7 +238,7 @@ async def test_not_agreed(api: FakeApi, client: ApiClient) -> None:
 
 
 async def test_made_for_something_else(client: ApiClient) -> None:
-    """A request of the trigger is compared with what is so now."""
+    """A migration of the trigger is compared with the current agreement."""
     good = MigrationRecord(target=TARGET, state_uid="u", change="c", storage_version="u/version/9")
     await begin(client, good)
     for target, storage_version in (("x", ""), (TARGET, "other/version/11")):
@@ -245,7 +250,7 @@ async def test_made_for_something_else(client: ApiClient) -> None:
 
 
 async def test_a_watch_that_cannot_be_opened(api: FakeApi, client: ApiClient) -> None:
-    """With an epoch it is read again and again instead, a bounded number of times."""
+    """With an epoch, the StorageVersion is polled instead, a bounded number of times."""
     api.put(PATH, report(epoch="3"))
     agreed = await begin(client)
     trouble = status.internal("down")
@@ -258,14 +263,14 @@ async def test_a_watch_that_cannot_be_opened(api: FakeApi, client: ApiClient) ->
 
 
 class Discovery:
-    """A server that tells hashes, and has no StorageVersions."""
+    """A fake server whose discovery has hashes, without StorageVersions."""
 
     def __init__(self) -> None:
         self.hash = TARGET
         self.code = 200
         self.asked = 0
 
-    def was_asked(self, times: int) -> bool:
+    def was_requested(self, times: int) -> bool:
         return self.asked >= times
 
     async def handle(
@@ -279,7 +284,7 @@ class Discovery:
 
 
 async def test_by_discovery() -> None:
-    """Where servers do not report, the hash that they show is looked at again and again."""
+    """If servers do not report, the hash in discovery is polled."""
     server = Discovery()
     client = ApiClient(InProcessTransport(server.handle), runtime=Runtime.system())
     agreed = await begin(client, MigrationRecord(target=TARGET, state_uid="u", change="c"))
@@ -287,9 +292,9 @@ async def test_by_discovery() -> None:
     await agreed.confirm()
     task = asyncio.ensure_future(follow_until_lost(agreed))
     server.code = 503
-    await until(partial(server.was_asked, server.asked + 2))
+    await until(partial(server.was_requested, server.asked + 2))
     server.code = 200
-    await until(partial(server.was_asked, server.asked + 2))
+    await until(partial(server.was_requested, server.asked + 2))
     assert not task.done()
     server.hash = "other"
     assert "no longer show" in await task
@@ -305,7 +310,7 @@ async def test_by_discovery() -> None:
 
 
 async def test_a_resource_that_shares_a_store(world: World) -> None:
-    """Events of the newer group have their StorageVersion under the name of the older."""
+    """Events of the newer group have their StorageVersion under the name of the older group."""
     events = await find_resource(world.client, GroupResource("events.k8s.io", "events"))
     assert events is not None
     agreed = await agreements.begin(world.client, events, record=None, options=QUICK)

@@ -1,4 +1,4 @@
-"""The controller: which requests it works off, in which order, and what it tells of them."""
+"""The controller: which migrations it runs, in which order, and the events and metrics of each."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ OPTIONS = MigratorOptions(
 
 
 @dataclass
-class Told:
-    """A recorder and a meter that remember."""
+class RunRecord:
+    """An event recorder and metrics that keep what they receive."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
     ends: list[tuple[str, str]] = field(default_factory=list)
     rewritten: dict[str, int] = field(default_factory=dict)
-    left: list[int | None] = field(default_factory=list)
+    remaining_counts: list[int | None] = field(default_factory=list)
     failures: list[tuple[str, str]] = field(default_factory=list)
 
     def event(self, about: Any, reason: str, message: str, *, is_warning: bool = False) -> None:
@@ -75,7 +75,7 @@ class Told:
         self.rewritten[resource] = self.rewritten.get(resource, 0) + done.rewritten
 
     def remaining(self, _resource: str, count: int | None) -> None:
-        self.left.append(count)
+        self.remaining_counts.append(count)
 
     def in_flight(self, _resource: str, _count: int) -> None:
         pass
@@ -89,15 +89,15 @@ class Told:
 
 @asynccontextmanager
 async def running(
-    world: World, options: MigratorOptions = OPTIONS, told: Told | None = None
-) -> AsyncIterator[Told]:
-    told = told or Told()
+    world: World, options: MigratorOptions = OPTIONS, recorded: RunRecord | None = None
+) -> AsyncIterator[RunRecord]:
+    recorded = recorded or RunRecord()
     controller = MigratorController(
-        world.client, runtime=Runtime.system(), options=options, recorder=told, metrics=told
+        world.client, runtime=Runtime.system(), options=options, recorder=recorded, metrics=recorded
     )
     task = asyncio.ensure_future(controller.run())
     try:
-        yield told
+        yield recorded
     finally:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -112,28 +112,28 @@ def has(world: World, name: str, kind: str) -> Callable[[], Any]:
 
 
 async def test_one_after_another(world: World) -> None:
-    """Of one resource the oldest is worked off first, and alone; both are told of."""
+    """Migrations of one resource run one at a time, oldest first, each with events and metrics."""
     for name in ("b", "a"):
         await world.request(name)
-    async with running(world) as told:
+    async with running(world) as recorded:
         await until(has(world, "a", "Succeeded"))
         await until(has(world, "b", "Succeeded"))
-        await until(lambda: len(told.ends) == 2)
-    oldest, other = (name for name, reason in told.events if reason == STARTED)
-    assert told.events == [
+        await until(lambda: len(recorded.ends) == 2)
+    oldest, other = (name for name, reason in recorded.events if reason == STARTED)
+    assert recorded.events == [
         (oldest, STARTED),
         (oldest, SUCCEEDED),
         (other, STARTED),
         (other, SUCCEEDED),
     ]
-    assert told.ends == [(LABEL, "Succeeded"), (LABEL, "Succeeded")]
-    assert told.rewritten == {LABEL: 12}
-    assert None in told.left
+    assert recorded.ends == [(LABEL, "Succeeded"), (LABEL, "Succeeded")]
+    assert recorded.rewritten == {LABEL: 12}
+    assert None in recorded.remaining_counts
     assert await world.versions() == {V2: 12}
 
 
 async def test_both_apis(world: World) -> None:
-    """Requests of either API are worked off; of the in-tree one only one version is looked at."""
+    """Migrations of both APIs run; of the in-tree API only one version is watched."""
     apis = await find_request_apis(world.client)
     assert [(each.group, each.version) for each in apis] == [
         ("migration.k8s.io", "v1alpha1"),
@@ -141,15 +141,15 @@ async def test_both_apis(world: World) -> None:
     ]
     for world.requests in apis:
         await world.request()
-    async with running(world) as told:
+    async with running(world) as recorded:
         for world.requests in apis:
             await until(has(world, "m", "Succeeded"))
-        await until(lambda: len(told.ends) == 2)
+        await until(lambda: len(recorded.ends) == 2)
     assert await world.versions() == {V2: 12}
 
 
-async def test_several_resources_side_by_side(world: World) -> None:
-    """One that is held up does not hold up others; more than allowed are not begun."""
+async def test_several_resources_in_parallel(world: World) -> None:
+    """A blocked migration does not block those of other resources."""
     await world.request("m")
     secrets = {"group": "", "resource": "secrets"}
     await other_request(world, "n", secrets)
@@ -169,7 +169,7 @@ async def test_several_resources_side_by_side(world: World) -> None:
 
 
 async def test_a_bounded_number(world: World) -> None:
-    """With one place, the second resource waits for the first; a paused one takes no place."""
+    """With a limit of one, the second resource waits for the first; a paused one does not count."""
     await world.request("m")
     await until(has_age(world, "m"))
     begun = asyncio.Event()
@@ -209,17 +209,17 @@ async def other_request(world: World, name: str, resource: dict[str, str]) -> No
 
 
 async def test_an_unknown_resource(world: World) -> None:
-    """It is waited for a while; then the request fails."""
+    """The controller waits for the resource for a while; then the migration fails."""
     await other_request(world, "m", {"group": "example.com", "resource": "nothings"})
-    async with running(world) as told:
+    async with running(world) as recorded:
         await until(has(world, "m", "Failed"))
-        await until(lambda: told.events)
+        await until(lambda: recorded.events)
     assert conditions(await world.latest())["Failed"] == ("True", REASON_NO_RESOURCE)
-    assert told.events == [("m", FAILED)]
+    assert recorded.events == [("m", FAILED)]
 
 
 async def test_a_resource_that_is_not_stored(world: World) -> None:
-    """What cannot be rewritten is refused once, with the server's reason."""
+    """A resource that cannot be rewritten fails at once, with the server's reason."""
     resource = {"group": "authentication.k8s.io", "resource": "tokenreviews"}
     await other_request(world, "m", resource)
     async with running(world):
@@ -228,7 +228,7 @@ async def test_a_resource_that_is_not_stored(world: World) -> None:
 
 
 async def test_deleted(world: World) -> None:
-    """The request that is deleted is given up; the next one of the resource is begun."""
+    """A deleted migration is aborted; the next one of the resource starts."""
     gate = asyncio.Event()
 
     async def before(sent: ClientRequest) -> int:
@@ -239,18 +239,18 @@ async def test_deleted(world: World) -> None:
 
     world.faults.before = before
     await world.request("m")
-    async with running(world) as told:
+    async with running(world) as recorded:
         await gate.wait()
         await world.request("n")
         await world.delete_request("m")
         await until(has(world, "n", "Succeeded"))
-    assert told.events[:2] == [("m", STARTED), ("m", ABORTED)]
-    assert told.ends[0] == (LABEL, "Aborted")
+    assert recorded.events[:2] == [("m", STARTED), ("m", ABORTED)]
+    assert recorded.ends[0] == (LABEL, "Aborted")
     assert await world.versions() == {V2: 12}
 
 
-async def test_lost(world: World) -> None:
-    """A migration that is aborted because servers do not agree is told of as such."""
+async def test_agreement_lost(world: World) -> None:
+    """A migration that ends because servers disagree is reported as aborted."""
     gate = asyncio.Event()
 
     async def before(sent: ClientRequest) -> int:
@@ -261,29 +261,29 @@ async def test_lost(world: World) -> None:
 
     world.faults.before = before
     await world.request()
-    async with running(world) as told:
+    async with running(world) as recorded:
         await gate.wait()
         await world.join("x+1")
         await until(has(world, "m", "Failed"))
-        await until(lambda: len(told.events) == 2)
-    assert told.events == [("m", STARTED), ("m", ABORTED)]
+        await until(lambda: len(recorded.events) == 2)
+    assert recorded.events == [("m", STARTED), ("m", ABORTED)]
     assert await world.versions() == {V1: 12}
 
 
 async def test_waits_for_agreement(world: World) -> None:
-    """A request that is made while servers do not agree is begun when they do."""
+    """A migration created while servers disagree starts when they agree."""
     old = await world.join("x+1")
     await world.request()
-    async with running(world) as told:
+    async with running(world) as recorded:
         await asyncio.sleep(0)
         await old.leave()
         await until(has(world, "m", "Succeeded"))
-        await until(lambda: len(told.events) == 2)
-    assert told.events == [("m", STARTED), ("m", SUCCEEDED)]
+        await until(lambda: len(recorded.events) == 2)
+    assert recorded.events == [("m", STARTED), ("m", SUCCEEDED)]
 
 
 async def test_interrupted_and_resumed(world: World) -> None:
-    """A server in trouble is waited for, and the migration goes on where it was."""
+    """After server errors the migration resumes at its position."""
     options = replace(OPTIONS, engine=replace(QUICK, page_attempts_max=1))
     count = 0
 
@@ -291,22 +291,23 @@ async def test_interrupted_and_resumed(world: World) -> None:
         nonlocal count
         if is_rewrite(sent):
             count += 1
-            # Not for ever: on a slow machine passes have more pages, and would all be interrupted.
+            # Bounded: on a slow machine passes have more pages, and all of them would be
+            # interrupted.
             return 500 if count in (2, 4, 6) else 0
         return 0
 
     world.faults.before = before
     await world.request()
-    async with running(world, options) as told:
+    async with running(world, options) as recorded:
         await until(has(world, "m", "Succeeded"))
-        await until(lambda: ("m", SUCCEEDED) in told.events)
-    assert told.events[0] == ("m", STARTED)
-    assert {reason for _, reason in told.events[1:-1]} == {RESUMED}
+        await until(lambda: ("m", SUCCEEDED) in recorded.events)
+    assert recorded.events[0] == ("m", STARTED)
+    assert {reason for _, reason in recorded.events[1:-1]} == {RESUMED}
     assert await world.versions() == {V2: 12}
 
 
 async def test_interrupted_too_often(world: World) -> None:
-    """Trouble that does not end fails the request."""
+    """Permanent server errors fail the migration."""
     options = replace(OPTIONS, engine=replace(QUICK, page_attempts_max=1), interruptions_max=2)
 
     async def before(sent: ClientRequest) -> int:
@@ -321,7 +322,7 @@ async def test_interrupted_too_often(world: World) -> None:
 
 
 async def test_two_controllers(world: World) -> None:
-    """Two at once, and one that takes over from another, do no harm."""
+    """Two concurrent controllers, or one that takes over from another, cause no errors."""
     await world.request()
     async with running(world), running(world):
         await until(has(world, "m", "Succeeded"))
@@ -329,8 +330,8 @@ async def test_two_controllers(world: World) -> None:
     assert await world.versions() == {V2: 12}
 
 
-async def test_apis_that_come_later(world: World) -> None:
-    """A server that does not have an API of requests yet is asked again."""
+async def test_apis_that_are_installed_later(world: World) -> None:
+    """A server without the API of migrations is polled until it has the API."""
     asked = 0
 
     async def before(sent: ClientRequest) -> int:
@@ -346,8 +347,9 @@ async def test_apis_that_come_later(world: World) -> None:
         await until(has(world, "m", "Succeeded"))
 
 
-def test_which_are_open() -> None:
-    """What has not ended, and a success of the trigger's that nobody has proven."""
+def test_open_migrations() -> None:
+    """Open are migrations in progress, and successes of the trigger's migrations without a
+    verification."""
     record = annotations_of(MigrationRecord(target="t", state_uid="u", change="c"))
 
     def request(kind: str = "", **metadata: Any) -> dict[str, Any]:
@@ -370,7 +372,7 @@ def test_which_are_open() -> None:
 
 
 async def test_names(world: World) -> None:
-    """Metrics name a resource in the version that its group prefers."""
+    """Metrics name a resource in the preferred version of its group."""
     secrets = await find_resource(world.client, GroupResource("", "secrets"))
     assert secrets is not None
     assert label_of(secrets) == "/v1, Resource=secrets"
@@ -379,7 +381,7 @@ async def test_names(world: World) -> None:
 
 
 async def test_an_informer_that_ends(world: World) -> None:
-    """A migrator that cannot see requests any more ends, and does not sit there silently."""
+    """A migrator whose informer fails stops with the error instead of waiting silently."""
     controller = MigratorController(
         world.client,
         runtime=Runtime.system(),

@@ -1,4 +1,4 @@
-"""A dry run against a real server: who would be refused, and that nothing is written."""
+"""Dry runs against a real server: which objects would be rejected; nothing is written."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from restow.migration.migrator.write_errors import DRY_RUN_UNSUPPORTED
 from tests.unit.migration.migrator.patch_rig import OPTIONS, V1, Rig, running
 
 
-class Rules:
-    """Refuses some, and cannot be asked about others without a real write."""
+class AdmissionRules:
+    """Rejects one object, and fails on others because of the dry run."""
 
     def __init__(self) -> None:
-        self.asked: list[bool] = []
+        self.dry_runs: list[bool] = []
 
     def concerns(self, _write: WriteOf) -> bool:
         return True
 
     def review(self, attributes: Attributes) -> None:
-        self.asked.append(attributes.dry_run)
+        self.dry_runs.append(attributes.dry_run)
         if attributes.name == "w004":
             raise status.forbidden('admission webhook "rules" denied the request')
         if attributes.name in {"w001", "w020"}:
@@ -45,11 +45,12 @@ async def run(rig: Rig) -> tuple[DryRunDone, list[ObjectFailure], list[PageDone]
     return done, failures, pages
 
 
-async def test_who_would_be_refused() -> None:
-    """Each is named, with what was said; what nobody can tell is told apart."""
-    rules = Rules()
+async def test_objects_that_would_be_rejected() -> None:
+    """Each rejected object is named with the message; objects with an unknown result are
+    separate."""
+    rules = AdmissionRules()
     async with running(25, admission=[rules]) as rig:
-        rules.asked.clear()
+        rules.dry_runs.clear()
         revision = await rig.storage.revision()
         done, failures, pages = await run(rig)
         assert await rig.storage.revision() == revision
@@ -62,12 +63,12 @@ async def test_who_would_be_refused() -> None:
         "w020": DRY_RUN_UNSUPPORTED,
     }
     assert [page.scanned for page in pages] == [10, 10, 5]
-    assert len(rules.asked) == 25
-    assert all(rules.asked)
+    assert len(rules.dry_runs) == 25
+    assert all(rules.dry_runs)
 
 
-async def test_nothing_speaks_against_it() -> None:
-    """All would go well; an object that is gone meanwhile is no problem."""
+async def test_a_clean_dry_run() -> None:
+    """All objects would be accepted; an object deleted meanwhile is not a failure."""
     async with running(12) as rig:
 
         async def fault(request: ClientRequest) -> StatusError | None:
@@ -82,8 +83,8 @@ async def test_nothing_speaks_against_it() -> None:
     assert failures == []
 
 
-async def test_what_ends_it() -> None:
-    """A server that does not let us in is no reason against any object."""
+async def test_an_authentication_error_ends_it() -> None:
+    """An authentication error ends the dry run and is not attributed to an object."""
     async with running(3) as rig:
 
         async def fault(request: ClientRequest) -> StatusError | None:

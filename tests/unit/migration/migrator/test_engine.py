@@ -1,4 +1,4 @@
-"""Whole migrations on real servers: complete, resumed, aborted, failed, held, and two at once."""
+"""Whole migrations on real servers: complete, resumed, aborted, failed, paused, and concurrent."""
 
 from __future__ import annotations
 
@@ -51,12 +51,13 @@ from tests.unit.migration.migrator.world import (
 )
 
 TARGET = storage_version_hash(GroupVersionKind.of(V2, "Widget"))
-ways = pytest.mark.parametrize("is_patching", [False, True], ids=["rewrite", "patch"])
+both_methods = pytest.mark.parametrize("is_patching", [False, True], ids=["rewrite", "patch"])
 
 
-@ways
+@both_methods
 async def test_complete(world: World, is_patching: bool) -> None:
-    """Everything is rewritten and proven, and the request says so."""
+    """Every object is rewritten and verified, and the migration has the conditions and the
+    record."""
     pages: list[int] = []
     listener = RunListener(page=lambda done, _progress: pages.append(done.rewritten))
     outcome = await world.run(await world.request(), listener=listener, is_patching=is_patching)
@@ -87,9 +88,9 @@ async def test_complete(world: World, is_patching: bool) -> None:
 async def test_one_clean_pass_is_enough_if_the_server_verifies_it(
     world: World, is_patching: bool, is_resumed: bool, pages: list[int]
 ) -> None:
-    """Further requests for one resource are worked one after the other; each costs one pass when
-    there is nothing left to rewrite (seed 900248 of the simulator at commit 04310b9). A pass that
-    was resumed, or that no server verifies, is still followed by another."""
+    """Further migrations of one resource run one after the other; each takes one pass if there is
+    nothing to rewrite (seed 900248 of the simulator at commit 04310b9). A pass that was resumed, or
+    that no server verifies, is still followed by another."""
     assert (await world.run(await world.request("first"))).ending is RunEnd.SUCCEEDED
     request = await world.request("second")
     if is_resumed:
@@ -109,7 +110,7 @@ async def test_one_clean_pass_is_enough_if_the_server_verifies_it(
 
 @pytest.mark.parametrize("group", ["storagemigration.k8s.io"])
 async def test_the_other_api(world: World, group: str) -> None:
-    """A request of the in-tree API is worked off the same way, with standard conditions."""
+    """A migration of the in-tree API runs in the same way, with standard conditions."""
     [world.requests] = [
         each for each in await find_request_apis(world.client) if each.group == group
     ]
@@ -122,8 +123,10 @@ async def test_the_other_api(world: World, group: str) -> None:
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-async def test_stored_versions_are_trimmed_after_a_proof(world: World, is_broken: bool) -> None:
-    """The definition of a custom resource is trimmed when all is proven, and never otherwise."""
+async def test_stored_versions_are_trimmed_after_verification(
+    world: World, is_broken: bool
+) -> None:
+    """The CRD's storedVersions are trimmed only after the migration is verified."""
     api = Definitions()
     path = f"{DEFINITIONS}/widgets.example.com"
     api.put(path, definition())
@@ -140,7 +143,7 @@ async def test_stored_versions_are_trimmed_after_a_proof(world: World, is_broken
 
 
 async def test_stored_versions_of_another_target(world: World) -> None:
-    """A definition that stores another version than the proven one is left as it is."""
+    """A CRD whose storage version is not the verified one is left unchanged."""
     api = Definitions()
     path = f"{DEFINITIONS}/widgets.example.com"
     api.put(path, definition(storage="v1"))
@@ -150,19 +153,20 @@ async def test_stored_versions_of_another_target(world: World) -> None:
     assert api.objects[path]["status"]["storedVersions"] == ["v1", "v2"]
 
 
-async def test_without_a_request(world: World) -> None:
-    """The command line may migrate where there is no API for requests: by patches."""
+async def test_without_a_migration_object(world: World) -> None:
+    """The command line migrates by patches if the server has no API of migrations."""
     outcome = await Engine(world.client, options=QUICK).run(Job(resource=world.widgets))
     assert (outcome.ending, outcome.rewritten) == (RunEnd.SUCCEEDED, 12)
     assert outcome.proof is not None
     assert await world.versions() == {V2: 12}
 
 
-@ways
+@both_methods
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
 async def test_killed_at_every_write(world: World, is_patching: bool, is_done: bool) -> None:
-    """A run that dies before or behind any write, of a page or of its position, is gone on with by
-    another; nothing is left behind, and nothing is proven too early."""
+    """If a run is killed before or after any write, of a page or of its position, another run
+    resumes;
+    no stale object remains, and the migration is not verified too early."""
     for point in range(1, 100, 3 if is_patching else 1):
         await world.plant(12)
         request = await world.request(f"m{point}")
@@ -183,8 +187,8 @@ async def test_killed_at_every_write(world: World, is_patching: bool, is_done: b
     raise AssertionError("it never came to its end")
 
 
-async def test_what_was_saved_is_not_done_again(world: World) -> None:
-    """A further run begins behind the last saved page, in the same pass."""
+async def test_saved_pages_are_not_repeated(world: World) -> None:
+    """Another run starts after the last checkpointed page, in the same pass."""
     request = await world.request()
     await run_until(world, request, 6, is_done=False, is_patching=False)
     world.faults.before = nothing
@@ -193,40 +197,40 @@ async def test_what_was_saved_is_not_done_again(world: World) -> None:
     assert (saved["pass"], saved["scanned"], saved["rewritten"]) == (1, 5, 5)
     assert saved["token"] == latest["spec"]["continueToken"]
     scanned: list[int] = []
-    told: list[str] = []
+    failed_names: list[str] = []
     listener = RunListener(
-        began=lambda: told.append("began"),
-        resumed=lambda: told.append("resumed"),
+        began=lambda: failed_names.append("began"),
+        resumed=lambda: failed_names.append("resumed"),
         page=lambda done, _progress: scanned.append(done.scanned),
     )
     outcome = await world.run(latest, listener=listener)
-    assert (told, scanned) == (["resumed"], [5, 2, 5, 5, 2])
+    assert (failed_names, scanned) == (["resumed"], [5, 2, 5, 5, 2])
     assert (outcome.ending, outcome.rewritten) == (RunEnd.SUCCEEDED, 12)
     assert await world.versions() == {V2: 12}
 
 
-async def test_a_deleted_request_ends_it(world: World) -> None:
-    """The page under way is given up, and no further one is asked for."""
+async def test_a_deleted_migration_ends_the_run(world: World) -> None:
+    """The page in flight is cancelled, and no further page is requested."""
     request = await world.request()
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent):
-            asked.append(sent.target)
-            if len(asked) == 2:
+            requested.append(sent.target)
+            if len(requested) == 2:
                 await world.delete_request()
-                await asyncio.Event().wait()  # a page that takes for ever
+                await asyncio.Event().wait()  # a page that never completes
         return 0
 
     world.faults.before = before
     outcome = await world.run(request)
     assert outcome.ending is RunEnd.GONE
-    assert len(asked) == 2
+    assert len(requested) == 2
     assert await world.versions() == {V1: 7, V2: 5}
 
 
-async def test_one_made_anew_is_another(world: World) -> None:
-    """A request of the same name does not inherit what was begun for the one before."""
+async def test_a_recreated_migration_is_another_one(world: World) -> None:
+    """A migration of the same name does not inherit the state of the deleted one."""
     request = await world.request()
     await world.delete_request()
     await world.request()
@@ -236,9 +240,9 @@ async def test_one_made_anew_is_another(world: World) -> None:
     assert await world.versions() == {V1: 12}
 
 
-@ways
-async def test_a_lost_agreement_ends_it(world: World, is_patching: bool) -> None:
-    """When a server of an older release joins, the page under way is given up at once."""
+@both_methods
+async def test_a_lost_agreement_ends_the_run(world: World, is_patching: bool) -> None:
+    """If a server of an older release joins, the page in flight is cancelled at once."""
     request = await world.request()
     begun = asyncio.Event()
 
@@ -260,7 +264,7 @@ async def test_a_lost_agreement_ends_it(world: World, is_patching: bool) -> None
 
 
 async def test_nothing_begins_without_agreement(world: World) -> None:
-    """While servers write different versions, a request waits as it is."""
+    """While servers write different versions, a migration waits unchanged."""
     old = await world.join("x+1")
     outcome = await world.run(await world.request())
     assert outcome.ending is RunEnd.UNREADY
@@ -270,8 +274,8 @@ async def test_nothing_begins_without_agreement(world: World) -> None:
     assert (await world.run(await world.latest())).ending is RunEnd.SUCCEEDED
 
 
-async def test_a_request_for_another_target_is_lost(world: World) -> None:
-    """One that the trigger made for a hash which is not the common one rewrites nothing."""
+async def test_a_migration_for_another_target_is_aborted(world: World) -> None:
+    """A migration of the trigger whose hash is not the common one rewrites nothing."""
     other = MigrationRecord(target="AAAAAAAAAAA=", state_uid="u", change="c")
     outcome = await world.run(await world.request(annotations=annotations_of(other)))
     assert outcome.ending is RunEnd.LOST
@@ -283,15 +287,15 @@ async def test_a_request_for_another_target_is_lost(world: World) -> None:
 
 
 async def test_an_undecodable_object_is_named(world: World) -> None:
-    """All others are rewritten; the migration fails, by its name."""
+    """All other objects are rewritten; the migration fails and names the object."""
     await world.plant_raw("broken", b"\x00k8s")
-    told: list[str] = []
-    listener = RunListener(failed=lambda failure: told.append(failure.name))
+    failed_names: list[str] = []
+    listener = RunListener(failed=lambda failure: failed_names.append(failure.name))
     outcome = await world.run(await world.request(), listener=listener)
     assert (outcome.ending, outcome.reason) == (RunEnd.FAILED, REASON_OBJECTS_FAILED)
     assert outcome.failed == 1
     assert "default/broken" in outcome.message
-    assert told == ["broken"]
+    assert failed_names == ["broken"]
     request = await world.latest()
     assert conditions(request) == {
         RUNNING: ("False", REASON_OBJECTS_FAILED),
@@ -306,7 +310,7 @@ async def test_an_undecodable_object_is_named(world: World) -> None:
     [(409, False), (429, False), (500, False), (503, False), (-1, False), (409, True), (500, True)],
 )
 async def test_storms(world: World, code: int, is_patching: bool) -> None:
-    """Every second request is refused, or its answer is lost: it takes longer, and is complete."""
+    """Every second request is rejected, or its reply is lost: the migration still completes."""
     request = await world.request()
     count = 0
 
@@ -323,8 +327,8 @@ async def test_storms(world: World, code: int, is_patching: bool) -> None:
     assert await world.versions() == {V2: 12}
 
 
-async def test_a_token_that_nobody_knows(world: World) -> None:
-    """The pass begins again at its first page."""
+async def test_an_expired_token(world: World) -> None:
+    """The pass restarts at its first page."""
     request = await world.request()
     refused = 0
 
@@ -345,7 +349,7 @@ async def test_a_token_that_nobody_knows(world: World) -> None:
 
 
 async def test_a_position_of_another_target_is_not_used(world: World) -> None:
-    """A token that was saved for something else would leave the first part as it was."""
+    """A token that was saved for another purpose would skip the first objects."""
     request = await world.request()
     text = orjson.dumps(
         {
@@ -366,8 +370,8 @@ async def test_a_position_of_another_target_is_not_used(world: World) -> None:
     assert await world.versions() == {V2: 12}
 
 
-async def test_paused_and_released(world: World) -> None:
-    """It is held between two pages, says so, and goes on."""
+async def test_paused_and_resumed(world: World) -> None:
+    """The migration pauses between two pages, reports it in a condition, and resumes."""
     request = await world.request()
     calls: list[str] = []
 
@@ -401,9 +405,9 @@ async def pause(world: World, value: str | None) -> None:
     await world.client.patch(world.requests.resource, "m", patch)
 
 
-@ways
+@both_methods
 async def test_two_at_once(world: World, is_patching: bool) -> None:
-    """Two engines on one request do no harm."""
+    """Two engines on one migration cause no errors."""
     request = await world.request()
     outcomes = await asyncio.gather(
         world.run(request, is_patching=is_patching), world.run(request, is_patching=is_patching)
@@ -413,8 +417,9 @@ async def test_two_at_once(world: World, is_patching: bool) -> None:
     assert await world.versions() == {V2: 12}
 
 
-async def test_a_proof_that_was_written_before_the_end(world: World) -> None:
-    """A run that died between the proof and the success is concluded after one more look at all."""
+async def test_a_run_that_ends_after_the_verification_is_recorded(world: World) -> None:
+    """If a run is killed between the verification and the success, the next run verifies once
+    more."""
     request = await world.request()
     dies = asyncio.Event()
 
@@ -439,8 +444,8 @@ async def test_a_proof_that_was_written_before_the_end(world: World) -> None:
     assert pages == [5, 5, 2]
 
 
-async def test_a_proof_of_before_is_taken_back(world: World) -> None:
-    """One that was written for another agreement is not believed, and does not stay."""
+async def test_an_earlier_verification_is_removed(world: World) -> None:
+    """A verification of another agreement is ignored and removed."""
     request = await world.request(annotations={PROOF_ANNOTATION: '{"target": "x", "mark": "y"}'})
     marks: list[Any] = []
 
@@ -456,8 +461,8 @@ async def test_a_proof_of_before_is_taken_back(world: World) -> None:
     assert await world.versions() == {V2: 12}
 
 
-async def test_a_success_of_another_migrator_is_proven(world: World) -> None:
-    """A request of the trigger that somebody else has called a success gets its proof."""
+async def test_a_success_of_another_migrator_is_verified(world: World) -> None:
+    """A migration of the trigger that another migrator set to Succeeded is verified."""
     record = MigrationRecord(target=TARGET, state_uid="u", change="c")
     request = await world.request(annotations=annotations_of(record))
     status = {"conditions": [{"type": SUCCEEDED, "status": "True", "reason": "Other"}]}
@@ -471,8 +476,8 @@ async def test_a_success_of_another_migrator_is_proven(world: World) -> None:
     assert await world.versions() == {V2: 12}
 
 
-async def test_refused_for_good(world: World) -> None:
-    """What a server will never do fails the request; a server in trouble only interrupts it."""
+async def test_permanent_errors(world: World) -> None:
+    """A permanent error fails the migration; a temporary one only interrupts it."""
     request = await world.request()
     code = 503
 
@@ -488,8 +493,8 @@ async def test_refused_for_good(world: World) -> None:
     assert await world.versions() == {V1: 12}
 
 
-async def test_never_found_unchanged(world: World) -> None:
-    """When every pass finds something to do, it is not proven, and fails."""
+async def test_never_unchanged(world: World) -> None:
+    """If every pass rewrites an object, the migration is not verified, and fails."""
     request = await world.request()
     pages = 0
 
@@ -506,8 +511,8 @@ async def test_never_found_unchanged(world: World) -> None:
     assert pages == 3 * (1 + QUICK.proof_passes_max)
 
 
-async def test_what_was_changed_by_others_meanwhile(world: World) -> None:
-    """An object that is planted in the old version behind the first pass is found by the proof."""
+async def test_objects_added_during_the_first_pass(world: World) -> None:
+    """A stale object added behind the position of the first pass is found by the second pass."""
     request = await world.request()
     passes: list[int] = []
 
@@ -525,8 +530,8 @@ async def test_what_was_changed_by_others_meanwhile(world: World) -> None:
     assert await world.versions() == {V2: 13}
 
 
-async def test_nothing_is_proven_without_a_last_look(world: World) -> None:
-    """A server of an older release that joins unseen, behind the last patch, is found by a fresh
+async def test_the_agreement_is_read_again_at_the_end(world: World) -> None:
+    """A server of an older release that joins unobserved after the last patch is found by a fresh
     read."""
     request = await world.request()
     patches = 0
@@ -534,7 +539,7 @@ async def test_nothing_is_proven_without_a_last_look(world: World) -> None:
     async def before(sent: ClientRequest) -> int:
         nonlocal patches
         if sent.is_stream and "storageversions?" in sent.target:
-            await asyncio.Event().wait()  # a watch that shows nothing
+            await asyncio.Event().wait()  # a watch without events
         if sent.method == "PATCH" and "/widgets/" in sent.target:
             patches += 1
             if patches == 24:
@@ -547,8 +552,8 @@ async def test_nothing_is_proven_without_a_last_look(world: World) -> None:
     assert PROOF_ANNOTATION not in (await world.latest())["metadata"]["annotations"]
 
 
-async def test_what_failed_before_it_was_resumed_is_named(world: World) -> None:
-    """Only the number of failures is saved: a further run finds their names again."""
+async def test_failures_of_an_interrupted_run_are_named(world: World) -> None:
+    """Only the number of failures is checkpointed: the resumed run finds their names again."""
     await world.plant_raw("a-broken", b"{")
     await run_until(world, await world.request(), 6, is_done=False, is_patching=False)
     world.faults.before = nothing
@@ -557,8 +562,8 @@ async def test_what_failed_before_it_was_resumed_is_named(world: World) -> None:
     assert "default/a-broken" in outcome.message
 
 
-async def test_what_others_write_to_the_status_stays(world: World) -> None:
-    """A condition that somebody else adds is kept, and a failure is not overwritten."""
+async def test_changes_of_others_to_the_status_are_kept(world: World) -> None:
+    """A condition added by another client is kept, and a failure is not overwritten."""
     request = await world.request()
     foreign = [
         {"type": "Other", "status": "True", "reason": "Foreign"},

@@ -1,4 +1,4 @@
-"""When a whole migration takes versions out of `storedVersions`, and when it does not."""
+"""When a migration removes versions from `storedVersions`, and when it does not."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.unit.migration.migrator.world import QUICK, V2, World
 
 PATH = f"{DEFINITIONS}/widgets.example.com"
 LOST = -1
-"""Carried out, and the answer lost."""
+"""The request is carried out, and its reply lost."""
 
 
 @pytest.fixture
 def api(world: World) -> Definitions:
-    """Definitions beside the world: that of its widgets, stored in v2."""
+    """A fake API server with the CRD of the widgets, stored in v2."""
     made = Definitions()
     made.put(PATH, definition())
     world.faults.routes[DEFINITIONS] = InProcessTransport(made.handle)
@@ -36,9 +36,9 @@ def stored(api: Definitions) -> object:
 
 
 @pytest.mark.parametrize("edits", [1, 2])
-async def test_edited_meanwhile(world: World, api: Definitions, edits: int) -> None:
-    """A definition that is edited during a pass, but still stores the target, costs another pass,
-    which is true of it as it is now."""
+async def test_edited_during_a_pass(world: World, api: Definitions, edits: int) -> None:
+    """A CRD that is edited during a pass, but keeps its storage version, costs another pass, which
+    holds for the edited CRD."""
     passes: set[int] = set()
 
     def page(_done: PageDone, progress: Progress) -> None:
@@ -53,7 +53,7 @@ async def test_edited_meanwhile(world: World, api: Definitions, edits: int) -> N
 
 
 async def test_edited_in_every_pass(world: World, api: Definitions) -> None:
-    """One that never stands still is left as it is in the end, and the migration is proven."""
+    """If the CRD is edited in every pass, it is left unchanged, and the migration is verified."""
 
     def page(_done: PageDone, _progress: Progress) -> None:
         generation = api.objects[PATH]["metadata"]["generation"]
@@ -65,8 +65,8 @@ async def test_edited_in_every_pass(world: World, api: Definitions) -> None:
     assert await world.versions() == {V2: 12}
 
 
-async def test_stores_something_else_meanwhile(world: World, api: Definitions) -> None:
-    """One that begins to store another version during a pass is not trimmed to the proven one."""
+async def test_another_storage_version_during_a_pass(world: World, api: Definitions) -> None:
+    """A CRD whose storage version changes during a pass is not trimmed to the verified version."""
 
     def page(_done: PageDone, _progress: Progress) -> None:
         api.put(PATH, definition(generation=4, storage="v1"))
@@ -77,9 +77,10 @@ async def test_stores_something_else_meanwhile(world: World, api: Definitions) -
 
 
 @pytest.mark.parametrize("answer", [500, 503, LOST])
-async def test_not_written_for_a_moment(world: World, api: Definitions, answer: int) -> None:
-    """When the definition cannot be written for a moment, the migration is gone on with, and it is
-    trimmed then: a success that leaves it would be the last word."""
+async def test_temporarily_not_writable(world: World, api: Definitions, answer: int) -> None:
+    """If the CRD cannot be written temporarily, the migration is interrupted, and the CRD trimmed
+    when
+    it resumes: after a success it would never be trimmed."""
     refusals = 1
 
     async def before(sent: ClientRequest) -> int:
@@ -97,8 +98,8 @@ async def test_not_written_for_a_moment(world: World, api: Definitions, answer: 
     assert (outcome.ending, stored(api)) == (RunEnd.SUCCEEDED, ["v2"]), outcome
 
 
-async def test_may_not_be_written(world: World, api: Definitions) -> None:
-    """Where the migrator may not write definitions, it says so, and succeeds."""
+async def test_without_permission_to_write(world: World, api: Definitions) -> None:
+    """If the migrator may not write CRDs, the message says so, and the migration succeeds."""
 
     async def before(sent: ClientRequest) -> int:
         return 403 if sent.method == "PUT" and sent.target.startswith(PATH) else 0

@@ -1,4 +1,4 @@
-"""What anyone may write to a request: nothing in its annotations makes a migration succeed."""
+"""Forged annotations, which any writer of migrations can set, never make a migration succeed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.migration.migrator.world import V2, World, nothing, run_until
 
 
 async def test_a_forged_proof(world: World) -> None:
-    """A request that is made with the proof of another is worked off as any other."""
+    """A migration with the copied verification of another one runs like any other."""
     assert (await world.run(await world.request("honest"))).ending is RunEnd.SUCCEEDED
     proof = (await world.latest("honest"))["metadata"]["annotations"][PROOF_ANNOTATION]
     await world.plant(12)
@@ -22,7 +22,7 @@ async def test_a_forged_proof(world: World) -> None:
 
 @pytest.mark.parametrize("is_patching", [False, True], ids=["rewrite", "patch"])
 async def test_a_forged_position(world: World, is_patching: bool) -> None:
-    """A position that claims to be in the middle of a proof leaves nothing unproven before it."""
+    """A forged position inside the second pass does not skip unverified objects."""
     request = await world.request()
     point = 18 if is_patching else 9  # the last object, or page, of the first pass
     await run_until(world, request, point, is_done=True, is_patching=is_patching)

@@ -1,4 +1,4 @@
-"""The pace, against servers that are formulas: room, saturation, refusals, and time that passes."""
+"""The pace, against simulated servers: capacity, saturation, refusals, and elapsed time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from restow.migration.migrator.pace import (
 )
 
 Latency = Callable[[int], float]
-"""How long an answer takes with so many in flight."""
+"""The latency of a reply for a number of requests in flight."""
 
 
 def run(pace: Pace, latency: Latency, *, answers: int, now: float = 0.0) -> float:
-    """So many answers of a server; the time afterwards."""
+    """Simulates a number of replies and returns the time afterwards."""
     for _ in range(answers):
         seconds = latency(pace.limit)
         now += seconds / pace.limit
@@ -34,8 +34,8 @@ def new_pace(in_flight_max: int = 64, rate: float | None = None) -> Pace:
     return Pace(PaceOptions(in_flight_max=in_flight_max, requests_per_second=rate))
 
 
-def test_it_begins_small_and_grows_where_there_is_room() -> None:
-    """A server that takes everything in the same time gets all that is allowed."""
+def test_it_starts_small_and_grows_while_there_is_capacity() -> None:
+    """A server with constant latency gets as many requests in flight as allowed."""
     pace = new_pace()
     assert pace.limit == IN_FLIGHT_START
     run(pace, lambda _: 0.01, answers=2_000)
@@ -43,15 +43,16 @@ def test_it_begins_small_and_grows_where_there_is_room() -> None:
     assert new_pace(in_flight_max=3).limit == 3
 
 
-def test_it_stays_where_a_server_is_busy() -> None:
-    """A server that does one after another gets some more, then not: others want a reserve too."""
+def test_it_stops_growing_when_a_server_is_saturated() -> None:
+    """A server that works serially gets a few more requests, then no more: other clients need a
+    reserve."""
     pace = new_pace()
     run(pace, lambda count: 0.01 * count, answers=5_000)
     assert IN_FLIGHT_START < pace.limit <= 3 * IN_FLIGHT_START
 
 
-def test_it_gives_way_when_a_server_slows_down() -> None:
-    """Answers that take many times as long halve it, again and again, down to one."""
+def test_it_shrinks_when_a_server_slows_down() -> None:
+    """Replies that take many times as long halve the limit repeatedly, down to one."""
     pace = new_pace()
     now = run(pace, lambda _: 0.01, answers=2_000)
     seen: list[int] = []
@@ -65,7 +66,7 @@ def test_it_gives_way_when_a_server_slows_down() -> None:
 
 
 def test_small_differences_are_noise() -> None:
-    """Milliseconds do not matter, however many times the floor they are."""
+    """Differences of milliseconds are ignored, whatever their ratio to the latency floor."""
     pace = new_pace()
     now = run(pace, lambda _: 0.0001, answers=2_000)
     run(pace, lambda _: 0.04, answers=500, now=now)
@@ -73,7 +74,7 @@ def test_small_differences_are_noise() -> None:
 
 
 def test_one_burst_of_refusals_halves_once() -> None:
-    """Requests that were under way together are refused together, and count as one."""
+    """Requests that were in flight together are refused together, and count once."""
     pace = new_pace()
     now = run(pace, lambda _: 0.01, answers=2_000)
     for _ in range(64):
@@ -85,7 +86,7 @@ def test_one_burst_of_refusals_halves_once() -> None:
 
 
 def test_it_recovers() -> None:
-    """After refusals it grows again, as before."""
+    """After refusals the limit grows as before."""
     pace = new_pace()
     for _ in range(500):
         pace.refused(0.0)
@@ -94,8 +95,9 @@ def test_it_recovers() -> None:
     assert pace.limit == 64
 
 
-def test_a_server_that_has_become_slower_for_good() -> None:
-    """The floor is taken anew after a while, with few in flight; then there is room again."""
+def test_a_server_that_is_permanently_slower() -> None:
+    """The latency floor is measured again periodically, with few in flight; then the limit
+    grows."""
     pace = new_pace()
     now = run(pace, lambda _: 0.01, answers=2_000)
     now = run(pace, lambda _: 0.3, answers=400, now=now)
@@ -113,8 +115,8 @@ def test_a_server_that_has_become_slower_for_good() -> None:
     assert pace.limit == 64
 
 
-def test_a_pause_is_for_all() -> None:
-    """What a server asks for holds every request, up to a limit; the longest wish counts."""
+def test_a_pause_applies_to_all_requests() -> None:
+    """A server's Retry-After pauses every request, up to a limit; the longest one counts."""
     pace = new_pace()
     assert pace.reserve(100.0) == 0
     pace.refused(100.0, wait_seconds=5)
@@ -132,7 +134,7 @@ def test_a_pause_is_for_all() -> None:
     gaps=st.lists(st.floats(0, 1), min_size=1, max_size=50),
 )
 def test_a_rate_is_never_exceeded(rate: float, gaps: list[float]) -> None:
-    """Whenever requests are asked for, they begin at least so far apart, and none too late."""
+    """Requests start at least 1/rate apart, and none later than necessary."""
     pace = new_pace(rate=rate)
     now, last = 1000.0, -math.inf
     for gap in gaps:
@@ -152,7 +154,8 @@ def test_a_rate_is_never_exceeded(rate: float, gaps: list[float]) -> None:
     ),
 )
 def test_it_stays_within_its_bounds(most: int, events: list[tuple[str, float, float]]) -> None:
-    """Whatever is heard, in whatever order, at least one may go and never more than allowed."""
+    """After any replies in any order, the limit is at least 1 and at most the configured
+    maximum."""
     pace, now = new_pace(most), 0.0
     for kind, seconds, passed in events:
         now += passed
@@ -165,7 +168,7 @@ def test_it_stays_within_its_bounds(most: int, events: list[tuple[str, float, fl
 
 
 def test_options() -> None:
-    """What cannot be is refused."""
+    """Invalid options are rejected."""
     for rate in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="more than 0"):
             PaceOptions(requests_per_second=rate)

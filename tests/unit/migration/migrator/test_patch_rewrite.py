@@ -1,4 +1,5 @@
-"""Patches against a real server: everything is rewritten, nothing is lost, whatever goes wrong."""
+"""Patches against a real server: all objects are rewritten, and no update is lost, under any
+fault."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 def instead_of(method: str, *errors: StatusError | Exception | None) -> Fault:
-    """The next requests of a method are answered so, one each; then all goes well."""
+    """The next requests of a method get these results, one each; later requests succeed."""
     left = list(errors)
 
     async def fault(request: ClientRequest) -> StatusError | Exception | None:
@@ -57,7 +58,7 @@ def instead_of(method: str, *errors: StatusError | Exception | None) -> Fault:
 
 
 def for_object(name: str, error: Callable[[], StatusError | None]) -> Fault:
-    """Writes of one object are answered so."""
+    """Writes of one object get this error."""
 
     async def fault(request: ClientRequest) -> StatusError | None:
         is_meant = request.method in {"PATCH", "PUT"} and f"/{name}?" in request.target
@@ -67,7 +68,7 @@ def for_object(name: str, error: Callable[[], StatusError | None]) -> Fault:
 
 
 def before_patch_of(name: str, act: Callable[[], Awaitable[None]]) -> Fault:
-    """Something happens once, after an object was listed and before it is patched."""
+    """Runs an action once, after the object is listed and before it is patched."""
     is_done = False
 
     async def fault(request: ClientRequest) -> None:
@@ -80,7 +81,8 @@ def before_patch_of(name: str, act: Callable[[], Awaitable[None]]) -> Fault:
 
 
 async def test_everything_is_rewritten_once(rig: Rig) -> None:
-    """All raw values end in the new version, objects are the same, and a second pass is idle."""
+    """All raw values end in the new version, objects are unchanged, and a second pass is a
+    no-op."""
     before = await rig.objects()
     first = await whole(rig.patching())
     assert [(page.scanned, page.rewritten) for page in first] == [(10, 10), (10, 10), (5, 5)]
@@ -90,8 +92,8 @@ async def test_everything_is_rewritten_once(rig: Rig) -> None:
     assert totals(await whole(rig.patching())) == (0, 25, 0, 0)
 
 
-async def test_what_is_sent(rig: Rig) -> None:
-    """Lists and answers are of metadata only; a patch says which object it is for, no more."""
+async def test_requests_are_minimal(rig: Rig) -> None:
+    """Lists and replies contain metadata only; a patch contains only the object's identity."""
     await whole(rig.patching())
     lists, patches = rig.transport.of("GET"), rig.transport.of("PATCH")
     assert (len(lists), len(patches)) == (3, 25)
@@ -107,8 +109,8 @@ async def test_what_is_sent(rig: Rig) -> None:
         assert set(body["metadata"]) == {"uid", "resourceVersion"}
 
 
-async def test_another_goes_on(rig: Rig) -> None:
-    """The token is all that another process needs; nothing before it is looked at again."""
+async def test_another_process_resumes(rig: Rig) -> None:
+    """The token is all that another process needs; earlier objects are not read again."""
     page = await rig.patching().page("")
     assert totals(await whole(rig.patching(), page.token)) == (15, 0, 0, 0)
     again = await rig.patching().page("")
@@ -116,7 +118,7 @@ async def test_another_goes_on(rig: Rig) -> None:
 
 
 async def test_an_update_meanwhile_is_kept(rig: Rig) -> None:
-    """Who changes an object between list and patch wins; it is read and written again."""
+    """A concurrent update between list and patch is kept; the object is read and patched again."""
 
     async def change() -> None:
         path = "/apis/example.com/v2/namespaces/default/widgets/w003"
@@ -127,15 +129,16 @@ async def test_an_update_meanwhile_is_kept(rig: Rig) -> None:
     assert (await rig.objects())["w003"]["spec"]["count"] == 7
 
 
-async def test_an_update_in_the_old_version_is_no_proof(rig: Rig) -> None:
-    """A conflict may come of a server that stores the old version: its object is rewritten too."""
+async def test_an_update_in_the_old_version_is_rewritten(rig: Rig) -> None:
+    """A conflict may come from a server that stores the old version: that object is rewritten
+    too."""
     rig.transport.fault = before_patch_of("w003", lambda: rig.plant_one("w003"))
     assert totals(await whole(rig.patching())) == (25, 0, 0, 0)
     assert await rig.versions() == {V2: 25}
 
 
-async def test_a_deleted_object_stays_so(rig: Rig) -> None:
-    """An object that is gone is settled, and does not come back."""
+async def test_a_deleted_object_stays_deleted(rig: Rig) -> None:
+    """A deleted object counts as settled, and is not recreated."""
 
     async def delete() -> None:
         await rig.storage.commit(Transaction(writes=(Delete(Key(f"{ROOT}default/w003")),)))
@@ -146,15 +149,15 @@ async def test_a_deleted_object_stays_so(rig: Rig) -> None:
 
 
 async def test_a_new_object_of_the_same_name_is_rewritten_too(rig: Rig) -> None:
-    """It may have been made by a server that stores the old version."""
+    """It may have been created by a server that stores the old version."""
     rig.transport.fault = before_patch_of("w003", lambda: rig.plant_one("w003", uid="another"))
     assert totals(await whole(rig.patching())) == (25, 0, 0, 0)
     assert await rig.versions() == {V2: 25}
     assert (await rig.objects())["w003"]["metadata"]["uid"] == "another"
 
 
-async def test_an_object_that_never_rests_fails_by_name(rig: Rig) -> None:
-    """Conflicts are bounded; all others are rewritten."""
+async def test_an_object_with_endless_conflicts_fails_by_name(rig: Rig) -> None:
+    """Conflict retries are bounded; all other objects are rewritten."""
     rig.transport.fault = for_object("w003", lambda: status.conflict(WIDGETS, "w003"))
     pages = await whole(rig.patching())
     assert totals(pages) == (24, 0, 0, 1)
@@ -165,8 +168,8 @@ async def test_an_object_that_never_rests_fails_by_name(rig: Rig) -> None:
     assert await rig.versions() == {V1: 1, V2: 24}
 
 
-class Refusing:
-    """Refuses one object."""
+class RejectOne:
+    """Rejects one object."""
 
     def concerns(self, _write: WriteOf) -> bool:
         return True
@@ -176,9 +179,10 @@ class Refusing:
             raise status.forbidden('admission webhook "rules" denied the request')
 
 
-async def test_a_refused_object_blocks_no_other() -> None:
-    """What admission refuses is told by name and reason, at once; the rest is rewritten."""
-    async with running(25, admission=[Refusing()]) as rig:
+async def test_a_rejected_object_blocks_no_other() -> None:
+    """An object that admission rejects is reported at once with its reason; the others are
+    rewritten."""
+    async with running(25, admission=[RejectOne()]) as rig:
         pages = await whole(rig.patching())
         assert totals(pages) == (24, 0, 0, 1)
         [failure] = pages[0].failures
@@ -189,7 +193,7 @@ async def test_a_refused_object_blocks_no_other() -> None:
 
 
 async def test_a_webhook_that_is_down(rig: Rig) -> None:
-    """Its object is tried again, a bounded number of times, and then told by name."""
+    """Its object is retried a bounded number of times, and then reported by name."""
     error = status.internal('failed calling webhook "rules": connection refused')
     rig.transport.fault = for_object("w004", lambda: error)
     pages = await whole(rig.patching())
@@ -204,7 +208,8 @@ async def test_a_webhook_that_is_down(rig: Rig) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_storms(rig: Rig, seed: int) -> None:
-    """Refusals, faults, lost answers and updates by others, at random: all ends as it should."""
+    """After random refusals, faults, lost replies and concurrent updates, all objects are
+    rewritten."""
     chance = random.Random(seed)
     errors: list[Callable[[], StatusError | Exception]] = [
         status.too_many_requests,
@@ -235,15 +240,15 @@ async def no_more(_request: ClientRequest) -> None:
     return None
 
 
-async def test_a_lost_answer_is_no_double_work(rig: Rig) -> None:
-    """A patch whose answer was lost has been carried out: it is found so."""
+async def test_a_lost_reply_causes_no_second_rewrite(rig: Rig) -> None:
+    """A patch whose reply was lost was carried out: the object counts as settled."""
     rig.transport.fault = instead_of("PATCH", lost())
     assert totals(await whole(rig.patching())) == (24, 0, 1, 0)
     assert await rig.versions() == {V2: 25}
 
 
-async def test_a_token_too_old_goes_on(rig: Rig) -> None:
-    """When the moment of the list is forgotten, the rest comes from what is stored now."""
+async def test_an_expired_token_continues(rig: Rig) -> None:
+    """If the revision of the list was compacted, the list continues with the current objects."""
     pages = rig.patching()
     first = await rig.patching().page("")
     newest = await rig.storage.revision()
@@ -254,8 +259,8 @@ async def test_a_token_too_old_goes_on(rig: Rig) -> None:
     assert await rig.versions() == {V2: 26}
 
 
-async def test_a_token_too_old_without_another(rig: Rig) -> None:
-    """A server that offers no way on is not asked for ever, and nothing begins anew."""
+async def test_an_expired_token_without_another(rig: Rig) -> None:
+    """A server that offers no new token is not retried endlessly, and the list does not restart."""
     rig.transport.fault = instead_of("GET", status.expired("too old"))
     with pytest.raises(Expired):
         await rig.patching().page("")
@@ -268,7 +273,7 @@ async def test_a_token_too_old_without_another(rig: Rig) -> None:
 
 
 async def test_an_undecodable_object_fails_the_page(rig: Rig) -> None:
-    """It is never left out: the list fails, and says which object it is."""
+    """The object is not skipped: the list fails and names it."""
     await rig.plant_raw("w003", b"garbage")
     with pytest.raises(StatusError, match="default/w003") as raised:
         await whole(rig.patching())
@@ -277,7 +282,7 @@ async def test_an_undecodable_object_fails_the_page(rig: Rig) -> None:
 
 
 async def test_all_before_an_undecodable_object_are_rewritten(rig: Rig) -> None:
-    """A server that lists what it can read is asked for less and less, up to the bad one."""
+    """On a server that lists up to the broken object, the limit is reduced until it is isolated."""
 
     async def fault(request: ClientRequest) -> StatusError | None:
         if request.method != "GET":
@@ -303,7 +308,8 @@ async def test_all_before_an_undecodable_object_are_rewritten(rig: Rig) -> None:
     ],
 )
 async def test_a_resumed_list_that_ends(rig: Rig, token: bytes, place: str) -> None:
-    """One who has not seen what is before a token tells where it is, if the token shows it."""
+    """A list that starts from a token and fails names the token's position, if it can be
+    decoded."""
     error = StatusError("invalid character", code=500)
     rig.transport.fault = instead_of("GET", *(error for _ in range(100)))
     with pytest.raises(StatusError, match=f"ends {place}"):
@@ -311,13 +317,13 @@ async def test_a_resumed_list_that_ends(rig: Rig, token: bytes, place: str) -> N
 
 
 def rig_position(rig: Rig) -> int:
-    """Where the list is: as many objects as have been patched, or are next."""
+    """Returns the list's position: the number of objects that have been patched, or are next."""
     return len({each.target for each in rig.transport.of("PATCH")})
 
 
 @pytest.mark.parametrize("code", [406, 415])
 async def test_a_server_without_metadata_only(rig: Rig, code: int) -> None:
-    """Whole objects are read then, and asked for only once in the other way."""
+    """Whole objects are read instead; metadata only is tried once."""
     error = StatusError("not here", code=code, reason="NotAcceptable" if code == 406 else "")
 
     async def fault(request: ClientRequest) -> StatusError | None:
@@ -332,7 +338,7 @@ async def test_a_server_without_metadata_only(rig: Rig, code: int) -> None:
 
 @pytest.mark.parametrize("how", ["no verb", "405", "415"])
 async def test_a_resource_without_patch(rig: Rig, how: str) -> None:
-    """Objects are read and put back then, on the same conditions."""
+    """Objects are read and updated instead, with the same preconditions."""
     resource = rig.resource
     if how == "no verb":
         resource = replace(resource, verbs=resource.verbs - {"patch"})
@@ -356,14 +362,14 @@ async def test_a_resource_without_patch(rig: Rig, how: str) -> None:
 
 
 async def test_an_update_meanwhile_is_kept_without_patch(rig: Rig) -> None:
-    """A put is conditional on what was read: a conflict is read and put again."""
+    """A PUT has the resource version that was read; after a conflict the object is read again."""
     resource = replace(rig.resource, verbs=rig.resource.verbs - {"patch"})
     rig.transport.fault = instead_of("PUT", status.conflict(WIDGETS, "x"))
     assert totals(await whole(rig.patching(resource=resource))) == (25, 0, 0, 0)
 
 
-async def test_a_credential_that_is_refused_stops_the_page(rig: Rig) -> None:
-    """It is not about an object: nobody fails by name, and hardly anything more is sent."""
+async def test_a_rejected_credential_stops_the_page(rig: Rig) -> None:
+    """The error is not attributed to an object, and few further requests are sent."""
     rig.transport.fault = instead_of("PATCH", *(status.unauthorized() for _ in range(100)))
     with pytest.raises(Unauthorized):
         await rig.patching().page("")
@@ -371,14 +377,14 @@ async def test_a_credential_that_is_refused_stops_the_page(rig: Rig) -> None:
 
 
 async def test_a_resource_that_is_not_served_any_more(rig: Rig) -> None:
-    """That a path is not there does not mean that the object is gone."""
+    """A path that is not served does not mean that the object was deleted."""
     rig.transport.fault = instead_of("PATCH", *(status.resource_not_found() for _ in range(100)))
     with pytest.raises(NotFound):
         await rig.patching().page("")
 
 
 async def test_a_server_that_is_down_stops_the_page(rig: Rig) -> None:
-    """After a bounded number of tries the page has failed, not its objects."""
+    """After bounded retries the page fails, not its objects."""
     pages = rig.patching()
     token = (await pages.page("")).token
     await rig.client.close()
@@ -388,8 +394,8 @@ async def test_a_server_that_is_down_stops_the_page(rig: Rig) -> None:
         await rig.patching().page("")
 
 
-async def test_a_server_that_refuses_for_long_stops_the_page(rig: Rig) -> None:
-    """Load is no fault of an object either; the pauses asked for were kept."""
+async def test_a_server_that_keeps_refusing_stops_the_page(rig: Rig) -> None:
+    """Load is not attributed to an object either; Retry-After was respected."""
     errors = (status.too_many_requests(retry_after_seconds=7) for _ in range(1000))
     rig.transport.fault = instead_of("PATCH", *errors)
     with pytest.raises(StatusError) as raised:
@@ -399,25 +405,26 @@ async def test_a_server_that_refuses_for_long_stops_the_page(rig: Rig) -> None:
     assert await rig.versions() == {V1: 25}
 
 
-async def test_in_flight_is_bounded_and_told(rig: Rig) -> None:
-    """Never more requests than allowed; whoever wants to know hears of it, and of the end."""
-    told: list[int] = []
+async def test_in_flight_is_bounded_and_reported(rig: Rig) -> None:
+    """At most the allowed number of requests is in flight; the callback gets each count, and 0 at
+    the end."""
+    counts: list[int] = []
     options = PatchOptions(page_objects=25, in_flight_max=3)
-    await whole(rig.patching(options, in_flight=told.append))
-    assert rig.transport.under_way_most <= 3 + 1
-    assert max(told) == 3
-    assert told[-1] == 0
+    await whole(rig.patching(options, in_flight=counts.append))
+    assert rig.transport.in_flight_peak <= 3 + 1
+    assert max(counts) == 3
+    assert counts[-1] == 0
 
 
 async def test_a_rate_is_kept(rig: Rig) -> None:
-    """So many objects a second, and no more."""
+    """At most this many objects per second."""
     begin = rig.clock.monotonic()
     await whole(rig.patching(replace(OPTIONS, objects_per_second=2)))
     assert rig.clock.monotonic() - begin >= 24 / 2
 
 
 async def test_cancelled_at_any_time(rig: Rig) -> None:
-    """When the page is cancelled, nothing is under way any more, and it can be done again."""
+    """After a page is cancelled, no request is in flight, and the page can be repeated."""
     held = asyncio.Event()
 
     async def hold(request: ClientRequest) -> None:
@@ -427,24 +434,24 @@ async def test_cancelled_at_any_time(rig: Rig) -> None:
     rig.transport.fault = hold
     pages = rig.patching()
     task = asyncio.ensure_future(pages.page(""))
-    await soon(lambda: rig.transport.under_way >= 8)
+    await soon(lambda: rig.transport.in_flight >= 8)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert rig.transport.under_way == 0
+    assert rig.transport.in_flight == 0
     held.set()
     assert totals(await whole(pages)) == (25, 0, 0, 0)
 
 
 async def test_no_objects() -> None:
-    """An empty resource is one page with nothing on it."""
+    """An empty resource has one empty page."""
     async with running() as rig:
         page = await rig.patching().page("")
         assert (page.token, page.scanned, page.rewritten) == ("", 0, 0)
 
 
 async def test_failures_are_shortened(rig: Rig) -> None:
-    """A webhook may say what it likes; only the beginning is kept."""
+    """The message of a webhook is truncated."""
     error = StatusError("no" * 5000, code=403, reason="Forbidden")
     rig.transport.fault = for_object("w000", lambda: error)
     page = await rig.patching().page("")
@@ -454,7 +461,7 @@ async def test_failures_are_shortened(rig: Rig) -> None:
 
 
 def test_options() -> None:
-    """What cannot be is refused; connections suffice for all that is in flight."""
+    """Invalid options are rejected; the connection limit suffices for all requests in flight."""
     for bad in ({"page_objects": 0}, {"in_flight_max": 0}, {"objects_per_second": 0.0}):
         with pytest.raises(ValueError, match="must be"):
             PatchOptions(**bad)
@@ -464,8 +471,8 @@ def test_options() -> None:
 
 
 async def test_groups_that_share_a_store(rig: Rig) -> None:
-    """An object is written through the group that its fields were written through, if it is served
-    still: through another, a server would forget who manages them."""
+    """An object is written through the group that its managed fields name, if it is still served:
+    through another group, the server would lose the field managers."""
     pod = {"kind": "Pod", "namespace": "default", "name": "p"}
     for name, version in (("core", "v1"), ("new", "events.k8s.io/v1")):
         entry = {"manager": "m", "operation": "Update", "apiVersion": version}
@@ -486,7 +493,7 @@ async def test_groups_that_share_a_store(rig: Rig) -> None:
 
 @pytest.mark.parametrize("version", ["gone.example.com/v1", "a/b/c", "v7"])
 async def test_fields_of_a_group_that_is_gone(rig: Rig, version: str) -> None:
-    """Fields that were written through what is not served any more change nothing."""
+    """Managed fields of a version that is no longer served are ignored."""
     entry = {"manager": "m", "operation": "Update", "apiVersion": version}
     metadata = {"name": "w", "namespace": "default", "uid": "u-w", "managedFields": [entry]}
     await rig.plant_raw("w", encode({"metadata": metadata, "spec": {"count": 0}}, V1, "Widget"))

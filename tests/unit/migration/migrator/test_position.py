@@ -1,4 +1,4 @@
-"""Positions: there and back, and only for what they were saved for."""
+"""Positions: saved, read, and used only for the purpose that they were saved for."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ positions = st.builds(
 
 
 @given(positions)
-def test_there_and_back(position: Position) -> None:
-    """What is saved is what is read."""
+def test_round_trip(position: Position) -> None:
+    """A position that is saved and read is the same."""
     assert Position.of_text(position.to_text(PURPOSE), PURPOSE) == position
 
 
 @given(positions, st.sampled_from(["request_uid", "resource", "way", "target", "mark"]))
-def test_for_nothing_else(position: Position, field: str) -> None:
-    """Of another request, target, way or agreement it does not count."""
+def test_another_purpose(position: Position, field: str) -> None:
+    """A position of another migration, target, method or agreement is ignored."""
     other = replace(PURPOSE, **{field: "other"})
     assert Position.of_text(position.to_text(PURPOSE), other) is None
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
-def test_nonsense(text: str) -> None:
-    """Whatever an annotation holds, it is no position, or one that makes sense."""
+def test_arbitrary_text(text: str) -> None:
+    """Any text in the annotation yields no position, or a valid one."""
     found = Position.of_text(text, PURPOSE)
     assert found is None or found.pass_number >= 1
 
 
 def test_wrong_types() -> None:
-    """Fields of a wrong type count as nothing; without a token or a pass it is no position."""
+    """Fields of a wrong type count as 0; without a token or a pass there is no position."""
     good = Position(token="t").to_text(PURPOSE)
     odd = good.replace('"scanned":0', '"scanned":"many"').replace('"failed":0', '"failed":-3')
     assert Position.of_text(odd, PURPOSE) == Position(token="t")
@@ -65,8 +65,8 @@ def test_wrong_types() -> None:
         assert Position.of_text(bad, PURPOSE) is None
 
 
-def test_without_a_mark_only_a_first_pass_goes_on() -> None:
-    """Nothing tells that agreement was not interrupted, so a proof begins at its beginning."""
+def test_without_a_mark_only_a_first_pass_is_resumed() -> None:
+    """The agreement may have been interrupted, so a second pass starts at its beginning."""
     purpose = replace(PURPOSE, mark="")
     first, second = Position(token="t"), Position(pass_number=2, token="t")
     assert Position.of_text(first.to_text(purpose), purpose) == first
@@ -74,7 +74,7 @@ def test_without_a_mark_only_a_first_pass_goes_on() -> None:
 
 
 def test_counting() -> None:
-    """Counts are those of one pass; what was rewritten is never forgotten."""
+    """Counts are per pass; the total of rewritten objects is kept."""
     done = PageDone(token="t", scanned=3, rewritten=2, unchanged=0, failed=1)
     position = Position().behind(done)
     assert (position.token, position.counts.scanned, position.counts.failed) == ("t", 3, 1)

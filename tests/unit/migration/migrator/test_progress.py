@@ -1,4 +1,4 @@
-"""Progress: counts, rate, time left, and how people read it."""
+"""Progress: counts, rate, time remaining, and the text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def advance(progress: Progress, done: PageDone, now_seconds: float) -> None:
 
 
 def test_by_the_servers_count() -> None:
-    """What a server says of what is left counts."""
+    """The total follows from the server's count of remaining objects."""
     progress = Progress(now_seconds=0.0)
     assert progress.text() == "0 objects"
     advance(progress, page(8200, remaining=11800), 2.0)
@@ -36,7 +36,7 @@ def test_by_the_servers_count() -> None:
 
 
 def test_by_the_pass_before() -> None:
-    """A pass that proves has about as many objects as the one before it."""
+    """A second pass has about as many objects as the pass before it."""
     progress = Progress(now_seconds=0.0)
     advance(progress, page(100, token=""), 1.0)
     assert progress.remaining == 0
@@ -47,16 +47,16 @@ def test_by_the_pass_before() -> None:
     assert progress.rewritten == 140
 
 
-def test_nobody_knows() -> None:
-    """Without a total there is no time left to tell."""
+def test_without_a_total() -> None:
+    """Without a total there is no time remaining."""
     progress = Progress(now_seconds=0.0)
     advance(progress, page(10), 1.0)
     assert (progress.remaining, progress.seconds_left) == (None, None)
     assert progress.text() == "10 objects, 10/s"
 
 
-def test_the_rate_is_of_the_last_seconds() -> None:
-    """What was slow a minute ago is forgotten, and so is the time of a pause."""
+def test_the_rate_covers_the_last_seconds() -> None:
+    """Older pages do not count for the rate, and neither does the time of a pause."""
     progress = Progress(now_seconds=0.0)
     advance(progress, page(1), 60.0)
     for second in range(61, 81):
@@ -69,14 +69,14 @@ def test_the_rate_is_of_the_last_seconds() -> None:
 
 
 def test_resumed() -> None:
-    """A position of an earlier run counts, but not for the rate."""
+    """The position of an earlier run counts for the progress, but not for the rate."""
     begun = Position(token="t", objects=500).behind(page(200))
     progress = Progress(begun, now_seconds=5.0)
     assert (progress.remaining, progress.per_second, progress.seconds_left) == (300, 0, None)
 
 
-def test_failures_are_told() -> None:
-    """Whoever reads it knows that the end will not be good."""
+def test_failures_are_shown() -> None:
+    """The text has the number of failed objects."""
     progress = Progress(now_seconds=0.0)
     done = PageDone(token="t", scanned=2, rewritten=1, unchanged=0, failed=1)
     advance(progress, done, 1.0)
@@ -84,7 +84,7 @@ def test_failures_are_told() -> None:
 
 
 def test_durations() -> None:
-    """As people say them."""
+    """Durations have at most two units."""
     assert [duration_text(each) for each in (0, 59, 200, 18060)] == [
         "0 s",
         "59 s",

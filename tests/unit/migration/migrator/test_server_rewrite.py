@@ -1,4 +1,4 @@
-"""The server's own rewrite, as its client sees it."""
+"""The client of the server's own rewrite."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PAGE = {"continue": "", "scanned": 0, "target": TARGET}
 
 
 class Server:
-    """Answers each page as it is told to, in its time."""
+    """A fake server with a queue of replies and a simulated latency."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.answers: list[dict[str, Any] | StatusError] = []
         self.take: Callable[[int], float] = lambda _limit: 0.0
 
@@ -45,7 +45,7 @@ class Server:
         assert method == "POST"
         assert target == "/apis/migration.k8s.io/v1alpha1/storageversionmigrations/m/rewrite"
         rewrite_options = orjson.loads(body)
-        self.asked.append(rewrite_options)
+        self.requests.append(rewrite_options)
         await self.clock.sleep(self.take(rewrite_options["limit"]))
         answer = (
             self.answers.pop(0) if self.answers else {**PAGE, "scanned": rewrite_options["limit"]}
@@ -70,8 +70,9 @@ def server() -> Server:
     return Server()
 
 
-async def test_what_is_asked_and_told(server: Server) -> None:
-    """Token, target and epoch go along; the counts and the names of what failed come back."""
+async def test_request_and_reply(server: Server) -> None:
+    """The request has token, target and epoch; the reply has the counts and the names of failed
+    objects."""
     failed = [{"namespace": "n", "name": "x", "reason": "no JSON"}, "odd"]
     server.answers = [
         {
@@ -87,7 +88,7 @@ async def test_what_is_asked_and_told(server: Server) -> None:
         }
     ]
     done = await server.page(server.rewriting(), "here")
-    assert server.asked == [{"limit": 5, "continue": "here", "target": TARGET, "epoch": 3}]
+    assert server.requests == [{"limit": 5, "continue": "here", "target": TARGET, "epoch": 3}]
     assert (done.token, done.scanned, done.rewritten, done.unchanged) == ("next", 9, 4, 2)
     assert (done.settled, done.failed, done.moment) == (1, 1, "3")
     assert done.failures == (
@@ -95,8 +96,8 @@ async def test_what_is_asked_and_told(server: Server) -> None:
     )
 
 
-async def test_names_that_are_missing(server: Server) -> None:
-    """A page of which the server names only some failures is done again, as small as that."""
+async def test_missing_names(server: Server) -> None:
+    """A page whose reply names only some failures is repeated with that number as its limit."""
     named = [{"namespace": "n", "name": f"x{number}", "reason": "no JSON"} for number in range(2)]
     few = {**PAGE, "continue": "near", "scanned": 2, "failedCount": 2, "failed": named}
     server.answers = [
@@ -104,7 +105,7 @@ async def test_names_that_are_missing(server: Server) -> None:
         few,
     ]
     done = await server.page(server.rewriting(), "here")
-    assert [(each["limit"], each["continue"]) for each in server.asked] == [
+    assert [(each["limit"], each["continue"]) for each in server.requests] == [
         (5, "here"),
         (2, "here"),
     ]
@@ -112,37 +113,38 @@ async def test_names_that_are_missing(server: Server) -> None:
     assert [each.name for each in done.failures] == ["x0", "x1"]
 
 
-async def test_a_conflict_is_a_loss(server: Server) -> None:
-    """It is not tried again here."""
+async def test_a_conflict_ends_the_agreement(server: Server) -> None:
+    """A conflict is not retried."""
     server.answers = [status.conflict(GroupResource("", "m"), "m", why="moved")]
     with pytest.raises(AgreementLost, match="moved"):
         await server.page(server.rewriting())
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-async def test_trouble_is_waited_for(server: Server) -> None:
-    """As long as the server says, and a bounded number of times."""
+async def test_temporary_errors_are_retried(server: Server) -> None:
+    """Retries respect Retry-After and are bounded."""
     busy = status.too_many_requests("busy", retry_after_seconds=7)
     server.answers = [busy, status.internal("oh"), status.unavailable("down")]
     await server.page(server.rewriting())
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
     assert 7 <= server.clock.monotonic() < 8
     server.answers = [status.unavailable("down") for _ in range(99)]
     with pytest.raises(ServiceUnavailable):
         await server.page(server.rewriting(replace(QUICK, page_attempts_max=3)))
-    assert len(server.asked) == 4 + 3
+    assert len(server.requests) == 4 + 3
 
 
-async def test_what_is_refused_is_refused(server: Server) -> None:
-    """Asking again would not help."""
+async def test_permanent_errors_are_not_retried(server: Server) -> None:
+    """A permanent error is raised after one request."""
     server.answers = [status.bad_request("no")]
     with pytest.raises(StatusError):
         await server.page(server.rewriting())
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 async def test_another_target(server: Server) -> None:
-    """A server that was told no target keeps to what discovery shows, and to its first choice."""
+    """Without a requested target, the server must keep to the hash in discovery and to its first
+    target."""
     shown: dict[str, Any] = {
         "target_api_version": "",
         "epoch": None,
@@ -151,14 +153,14 @@ async def test_another_target(server: Server) -> None:
     rewriting = server.rewriting(**shown)
     await server.page(rewriting)
     await server.page(rewriting)
-    assert server.asked == [{"limit": 5}, {"limit": 5, "target": TARGET}]
+    assert server.requests == [{"limit": 5}, {"limit": 5, "target": TARGET}]
     for again in (rewriting, server.rewriting(**shown), server.rewriting()):
         server.answers = [{**PAGE, "target": "example.com/v1"}]
         with pytest.raises(AgreementLost):
             await server.page(again)
 
 
-async def test_the_limit_follows_the_time(server: Server) -> None:
+async def test_the_limit_follows_the_latency(server: Server) -> None:
     """Pages grow until they take about a second, and shrink when the server slows down."""
     rewriting = server.rewriting(EngineOptions())
     server.take = lambda limit: limit / 4000
@@ -185,7 +187,7 @@ async def test_the_limit_follows_the_time(server: Server) -> None:
 
 
 async def test_small_pages_stay_small(server: Server) -> None:
-    """A limit that somebody has chosen does not grow because pages take long."""
+    """A limit chosen by the user does not grow because pages take long."""
     rewriting = server.rewriting(EngineOptions(page_limit_first=5, page_limit_max=5))
     server.take = lambda _limit: 30.0
     await server.page(rewriting)
@@ -193,18 +195,17 @@ async def test_small_pages_stay_small(server: Server) -> None:
 
 
 async def test_a_rate_is_kept(server: Server) -> None:
-    """Pages are no larger than the rate allows for the time of one, and come when it is their
-    turn."""
+    """Pages are no larger than the rate allows per page, and are spaced accordingly."""
     patch = PatchOptions(objects_per_second=20)
     rewriting = server.rewriting(EngineOptions(patch=patch))
     for _ in range(4):
         await server.page(rewriting)
-    assert [each["limit"] for each in server.asked] == [20] * 4
+    assert [each["limit"] for each in server.requests] == [20] * 4
     assert 3 <= server.clock.monotonic() < 3.1
-    server.asked.clear()
+    server.requests.clear()
     small = EngineOptions(page_limit_first=5, page_limit_max=5, patch=patch)
     rewriting, began = server.rewriting(small), server.clock.monotonic()
     for _ in range(5):
         await server.page(rewriting)
-    assert [each["limit"] for each in server.asked] == [5] * 5
+    assert [each["limit"] for each in server.requests] == [5] * 5
     assert 1 <= server.clock.monotonic() - began < 1.1

@@ -1,4 +1,4 @@
-"""`status.storedVersions` of a definition: trimmed after a proof, if nothing has changed."""
+"""`status.storedVersions` of a CRD: trimmed after verification, if the CRD has not changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ async def noted(client: ApiClient) -> CrdSnapshot:
 
 
 async def test_trimmed(api: Definitions, client: ApiClient) -> None:
-    """Only the storage version is left; the rest of the status stays, and twice is as once."""
+    """Only the storage version remains; the rest of the status is kept; a second trim is a
+    no-op."""
     found = await noted(client)
     assert (found.storage_version, found.generation) == ("v2", 3)
     assert await trim(client, found) == ""
@@ -62,7 +63,7 @@ async def test_trimmed(api: Definitions, client: ApiClient) -> None:
 async def test_not_after_a_change(
     api: Definitions, client: ApiClient, changed: dict[str, Any]
 ) -> None:
-    """A definition that has changed since the start is left as it is."""
+    """A CRD that has changed since the start is left unchanged."""
     found = await noted(client)
     api.put(PATH, changed)
     assert "has changed" in await trim(client, found)
@@ -72,7 +73,7 @@ async def test_not_after_a_change(
 
 
 async def test_conflicts(api: Definitions, client: ApiClient) -> None:
-    """A write that comes too late is done again from what is there then; not without end."""
+    """An update that conflicts is repeated on the current CRD, a bounded number of times."""
     found = await noted(client)
     conflict = status.conflict(GroupResource("", ""), "things")
 
@@ -95,7 +96,7 @@ async def test_conflicts(api: Definitions, client: ApiClient) -> None:
 
 
 async def test_no_definition(api: Definitions, client: ApiClient) -> None:
-    """Built-in resources, and definitions without one storage version, have nothing to trim."""
+    """Built-in resources, and CRDs without one storage version, have nothing to trim."""
     core = ApiResource(group="", version="v1", name="pods", kind="Pod", is_namespaced=True)
     assert await note_definition(client, core) is None
     api.put(PATH, definition(storage="v9"))

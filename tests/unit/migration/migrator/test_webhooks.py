@@ -13,7 +13,7 @@ MIGRATIONS = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 
 
 async def reject_one(rig: Rig, webhook: AdmissionWebhook, name: str) -> None:
-    """From now on it is against all writes of one object."""
+    """Makes the webhook reject all further updates of one object."""
 
     def respond(request: dict[str, Any]) -> Any:
         refuse = deny("it is frozen", code=403, reason="Forbidden")
@@ -32,8 +32,9 @@ async def reject_one(rig: Rig, webhook: AdmissionWebhook, name: str) -> None:
 
 
 async def test_a_rejecting_webhook_stops_only_its_own_object(tmp_path: Path) -> None:
-    """The patches of a migration ask webhooks. The object that one rejects is named with the
-    webhook and what it said; all others are migrated. Once it has changed its mind, so is that."""
+    """The patches of a migration call webhooks. An object that a webhook rejects is reported with
+    the
+    webhook's name and message; all others are migrated. Once allowed, it is migrated too."""
     webhook = await AdmissionWebhook.start(tmp_path)
     try:
         async with running(25) as rig:
@@ -43,8 +44,8 @@ async def test_a_rejecting_webhook_stops_only_its_own_object(tmp_path: Path) -> 
             [failure] = pages[0].failures
             assert (failure.namespace, failure.name) == ("default", "w004")
             assert failure.reason == "Forbidden"
-            told = 'admission webhook "freezer.example.com" denied the request: it is frozen'
-            assert failure.message == told
+            expected = 'admission webhook "freezer.example.com" denied the request: it is frozen'
+            assert failure.message == expected
             assert await rig.versions() == {V1: 1, V2: 24}
             webhook.respond = allow
             assert totals(await whole(rig.patching())) == (1, 24, 0, 0)
@@ -53,8 +54,8 @@ async def test_a_rejecting_webhook_stops_only_its_own_object(tmp_path: Path) -> 
         await webhook.stop()
 
 
-async def test_the_server_s_own_rewrite_asks_no_webhook(tmp_path: Path) -> None:
-    """It changes nothing about an object but the version that it is encoded in."""
+async def test_the_server_s_own_rewrite_calls_no_webhook(tmp_path: Path) -> None:
+    """A rewrite changes only the version in which the object is encoded."""
     webhook = await AdmissionWebhook.start(tmp_path)
     try:
         async with running(5) as rig:

@@ -1,4 +1,4 @@
-"""What answers mean, for one object and for the page."""
+"""The meaning of error replies, for one object and for the page."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ KIND = GroupKind("example.com", "Widget")
         (ConnectionFailed("s", "refused", advice=""), Means.RETRY),
     ],
 )
-def test_what_answers_mean(error: StatusError | ConnectionFailed, means: Means) -> None:
-    """Each kind of answer has its meaning."""
+def test_classification(error: StatusError | ConnectionFailed, means: Means) -> None:
+    """Each kind of error has its class."""
     assert classify(error).means is means
 
 
-def test_whose_fault_it_is() -> None:
-    """Load and lost connections are the server's; a fault that stays may be the object's."""
+def test_server_errors_and_object_errors() -> None:
+    """Load and lost connections are attributed to the server; a persistent error may be the
+    object's."""
     for error in (
         status.too_many_requests(retry_after_seconds=5),
         status.unavailable("no", retry_after_seconds=5),
@@ -84,8 +85,8 @@ def test_whose_fault_it_is() -> None:
     message=st.text(max_size=2000),
     seconds=st.integers(0, 10**6),
 )
-def test_every_answer_means_something(code: int, reason: str, message: str, seconds: int) -> None:
-    """Whatever a server says, it is tried a bounded number of times, and told in short."""
+def test_every_error_is_classified(code: int, reason: str, message: str, seconds: int) -> None:
+    """For any reply, retries are bounded and the message is truncated."""
     error = StatusError(message, code=code, reason=reason, retry_after_seconds=seconds)
     verdict = classify(error)
     assert 1 <= verdict.attempts_max <= SERVER_ATTEMPTS_MAX
@@ -95,7 +96,7 @@ def test_every_answer_means_something(code: int, reason: str, message: str, seco
 
 
 def test_reasons() -> None:
-    """One word each, also where Kubernetes gives none."""
+    """Each error has a one-word reason, also if Kubernetes gives none."""
     assert reason_of(status.conflict(WIDGETS, "a")) == "Conflict"
     assert reason_of(StatusError("invalid character", code=500)) == "InternalError"
     assert reason_of(StatusError("strange", code=418)) == "Unknown"

@@ -1,8 +1,7 @@
-"""A cluster for the migrator's tests: real servers on one store in memory, and faults on the way.
+"""A cluster for the migrator's tests: real servers on one in-memory store, with injected faults.
 
-Objects are planted in the old version below the API, as an older release left them, and at the end
-every raw value is looked at.
-"""
+Objects are written to the store directly in the old version, as an older release left them, and
+tests check every raw value."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ QUICK = EngineOptions(
 )
 
 Before = Callable[[ClientRequest], Awaitable[int]]
-"""Hears of each request before it is sent; a code is answered instead, -1 loses the answer."""
+"""Called before each request: 0 sends it, a status code replaces the reply, -1 loses the reply."""
 
 
 async def nothing(_request: ClientRequest) -> int:
@@ -62,13 +61,13 @@ def is_rewrite(request: ClientRequest) -> bool:
 
 
 class Faulty:
-    """A transport that may answer by itself."""
+    """A transport that can inject replies."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
         self.before: Before = nothing
         self.routes: dict[str, Transport] = {}
-        """Who answers instead for paths that begin so."""
+        """Transports for paths with a prefix."""
         self.server = inner.server
 
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
@@ -76,7 +75,7 @@ class Faulty:
 
     @asynccontextmanager
     async def _send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
-        # Tests speak plain HTTP, over which the client sends no credential.
+        # Tests use plain HTTP, over which the client sends no credentials.
         headers = (*request.headers, ("Authorization", f"Bearer {TOKEN}"))
         request = replace(request, headers=headers)
         code = await self.before(request)
@@ -101,7 +100,7 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
 
 @dataclass(slots=True)
 class Member:
-    """A server that takes part."""
+    """A participating server."""
 
     coordinator: Coordinator
     server: RunningServer
@@ -116,13 +115,13 @@ class Member:
 
 @dataclass(slots=True)
 class World:
-    """The store, its servers, and clients of them."""
+    """The store, its servers, and their clients."""
 
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     members: list[Member] = field(default_factory=list)
     clients: list[ApiClient] = field(default_factory=list)
     faults: Faulty = field(init=False)
-    """Of the client."""
+    """The transport of the client."""
     client: ApiClient = field(init=False)
     requests: ApiResource = field(init=False)
     widgets: ApiResource = field(init=False)
@@ -181,10 +180,10 @@ class World:
         await self.storage.commit(Transaction(writes=(put,)))
 
     async def versions(self) -> dict[str, int]:
-        """Every raw value, by the version it is in."""
+        """Counts the raw values by their version."""
         return dict(await stored_versions(self.storage, ROOT))
 
-    # Requests.
+    # Migrations.
 
     async def create(self, plural: str, body: dict[str, Any]) -> Any:
         found = (await self.client.discover()).find(plural)
@@ -224,13 +223,13 @@ def config_of(member: Member) -> ClientConfig:
 
 
 def conditions(request: Any) -> dict[str, tuple[str, str]]:
-    """Status and reason of each condition."""
+    """Returns status and reason of each condition."""
     found = (request.get("status") or {}).get("conditions") or []
     return {each["type"]: (each["status"], each["reason"]) for each in found}
 
 
 async def until(check: Callable[[], Any]) -> None:
-    """Wait for a condition, which may be asked of the server; not for ever."""
+    """Polls until the check, which may be a coroutine, is true; bounded."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while True:
             found = check()
@@ -244,7 +243,7 @@ async def until(check: Callable[[], Any]) -> None:
 async def run_until(
     world: World, request: Any, point: int, *, is_done: bool, is_patching: bool
 ) -> bool:
-    """Run, and kill it at its n-th write; False if it has ended before."""
+    """Runs the migration and kills it at its n-th write; returns False if it ended before."""
     writes, reached = 0, asyncio.Event()
 
     async def before(sent: ClientRequest) -> int:
