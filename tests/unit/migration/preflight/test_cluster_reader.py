@@ -1,4 +1,4 @@
-"""Looking at a cluster: a real Kubernetes as its documents show it, and what cannot be seen."""
+"""Reading a cluster: stock Kubernetes from its API documents, and parts that cannot be read."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def hash_of(version: str, kind: str) -> str:
 
 
 def resource(name: str, kind: str, version: str = "", verbs: list[str] = VERBS) -> dict[str, Any]:
-    """How discovery has a resource; with a version, that is what is stored."""
+    """Returns a resource as in discovery; with a version, also its storage version hash."""
     found = {"name": name, "kind": kind, "namespaced": True, "verbs": verbs}
     return found | ({"storageVersionHash": hash_of(version, kind)} if version else {})
 
 
 class Cluster:
-    """A server that only has documents."""
+    """A fake server that serves static documents."""
 
     def __init__(self, version: str = "v1.24.3") -> None:
         self.documents: dict[str, Any] = {
@@ -50,11 +50,11 @@ class Cluster:
         }
         self.forbidden: set[str] = set()
         self.scans: list[dict[str, Any]] = []
-        """The answers to StorageScans, one after the other."""
+        """The replies to StorageScans, in order."""
         self.has("v1", resource("configmaps", "ConfigMap", "v1"))
 
     def has(self, group_version: str, *resources: dict[str, Any]) -> None:
-        """Serve these in discovery."""
+        """Serves these resources in discovery."""
         group, _, version = group_version.rpartition("/")
         self.documents[f"{_root(group_version)}"] = {"resources": list(resources)}
         if group:
@@ -70,7 +70,7 @@ class Cluster:
             "items": list(items),
         }
 
-    async def look(self, target: str = "kubernetes-1.25") -> ClusterView:
+    async def read(self, target: str = "kubernetes-1.25") -> ClusterView:
         client = ApiClient(InProcessTransport(self._answer), runtime=Runtime.simulated("look"))
         async with client:
             return await read_cluster(client, find_target(target, is_restow=False))
@@ -108,8 +108,8 @@ def state(group: str, plural: str, *hashes: str) -> dict[str, Any]:
     )
 
 
-async def test_a_contradiction_is_reported_though_servers_correct_it() -> None:
-    """They add "Unknown" to the state, so that the second scan no longer finds it."""
+async def test_a_contradiction_is_reported_although_servers_correct_it() -> None:
+    """The servers add "Unknown" to the StorageState, so the second scan no longer finds it."""
     cluster = Cluster("v1.36.0+restow.0.1.0")
     cluster.has(MIGRATION, resource("storagestates", "StorageState"))
     widgets = state("example.com", "widgets", "Unknown")
@@ -118,27 +118,27 @@ async def test_a_contradiction_is_reported_though_servers_correct_it() -> None:
     found = {"group": "example.com", "resource": "widgets", "apiVersion": "v1", "values": 1}
     first = {"resourceVersion": "7", "contradictions": [found]}
     cluster.scans = [{"status": first}, {"status": {"resourceVersion": "9"}}]
-    view = await cluster.look()
+    view = await cluster.read()
     assert view.scan is not None
     assert view.scan.revision == 9
     assert [each.resource for each in view.scan.contradictions] == ["widgets"]
 
 
-def test_restow_is_known_by_its_version() -> None:
-    """A restow server is told from a real one, and nonsense is neither."""
+def test_restow_is_detected_by_its_version() -> None:
+    """A restow server is told from stock Kubernetes, and malformed versions are neither."""
     assert is_restow({"gitVersion": "v1.36.0+restow.0.1.0"})
     assert not is_restow({"gitVersion": "v1.36.0"})
     assert not is_restow([])
 
 
 async def test_plain_kubernetes() -> None:
-    """Without any of the newer APIs, discovery tells what is written."""
+    """Without any of the newer APIs, the hash of discovery is the storage version."""
     cluster = Cluster()
     cluster.has("batch/v1", resource("cronjobs", "CronJob", "batch/v1"))
     cluster.has(
         "authentication.k8s.io/v1", resource("tokenreviews", "TokenReview", verbs=["create"])
     )
-    view = await cluster.look()
+    view = await cluster.read()
     assert view.kubernetes_minor == 24
     assert {str(each.resource) for each in view.resources} == {"configmaps", "cronjobs.batch"}
     assert of(view, "cronjobs.batch").current_hash == hash_of("batch/v1", "CronJob")
@@ -148,15 +148,16 @@ async def test_plain_kubernetes() -> None:
 
 @pytest.mark.parametrize("status", [{}, None, {"persistedStorageVersionHashes": []}])
 async def test_a_state_without_hashes_is_unknown(status: object) -> None:
-    """A StorageState that was created by hand has no status: it does not say what is stored."""
+    """A StorageState that was created by a client has no status: its persisted versions are
+    unknown."""
     cluster = Cluster()
     cluster.has(MIGRATION, resource("storagestates", "StorageState"))
     cluster.holds(MIGRATION, "storagestates", state("", "configmaps") | {"status": status})
-    assert of(await cluster.look(), "configmaps").persisted == ("Unknown",)
+    assert of(await cluster.read(), "configmaps").persisted == ("Unknown",)
 
 
-async def test_reports_states_and_migrations() -> None:
-    """StorageVersions, StorageStates and running migrations are brought together."""
+async def test_storage_versions_states_and_migrations() -> None:
+    """StorageVersions, StorageStates and running migrations are combined per resource."""
     cluster = Cluster()
     cluster.has(INTERNAL, resource("storageversions", "StorageVersion"))
     cluster.has(
@@ -188,7 +189,7 @@ async def test_reports_states_and_migrations() -> None:
         named("running", spec=spec),
         named("done", spec=spec, status=done),
     )
-    found = of(await cluster.look(), "configmaps")
+    found = of(await cluster.read(), "configmaps")
     assert found.persisted == ("Unknown",)
     assert [(each.server, each.encodes) for each in found.entries] == [("a", "v1")]
     assert not found.is_agreed
@@ -196,8 +197,8 @@ async def test_reports_states_and_migrations() -> None:
     assert found.migrations == ("running",)
 
 
-async def test_ballots() -> None:
-    """What was voted for is known by the ballot's resource, whatever version is in its name."""
+async def test_votes() -> None:
+    """A vote is matched by its resource, whatever the version in its name."""
     cluster = Cluster("v1.36.0+restow.0.1.0")
     cluster.has("apps/v1", resource("deployments", "Deployment", "apps/v1"))
     cluster.has(VOTE, resource("storageversions", "StorageVersion"))
@@ -207,14 +208,14 @@ async def test_ballots() -> None:
         named("core.v1.configmaps", selectedVersion="v1"),
         named("apps.v1beta1.deployments", selectedVersion="apps/v1beta1"),
     )
-    view = await cluster.look()
+    view = await cluster.read()
     assert view.kubernetes_minor is None
     assert of(view, "configmaps").selected == "v1"
     assert of(view, "deployments.apps").selected == "apps/v1beta1"
 
 
-async def test_a_vote_of_the_past() -> None:
-    """A ballot means nothing to a server that does not vote."""
+async def test_an_outdated_vote() -> None:
+    """A vote of other servers than those of the StorageVersion is ignored."""
     cluster = Cluster("v1.36.0+restow.0.1.0")
     cluster.has(VOTE, resource("storageversions", "StorageVersion"))
     cluster.has(INTERNAL, resource("storageversions", "StorageVersion"))
@@ -227,11 +228,11 @@ async def test_a_vote_of_the_past() -> None:
         candidates = [{"apiServerID": name, "preferredVersion": "v1"} for name in voters]
         vote = {"selectedVersion": "v1", "candidateVersions": candidates}
         cluster.holds(VOTE, "storageversions", named("core.v1.configmaps", **vote))
-        assert of(await cluster.look(), "configmaps").selected == selected
+        assert of(await cluster.read(), "configmaps").selected == selected
 
 
 async def test_custom_resources() -> None:
-    """Versions of custom resources come from their definitions, also of those not served."""
+    """Versions of custom resources come from their CRDs, including versions that are not served."""
     cluster = Cluster()
     cluster.has(
         "apiextensions.k8s.io/v1",
@@ -248,7 +249,7 @@ async def test_custom_resources() -> None:
         "customresourcedefinitions",
         named("widgets.example.com", spec=spec, status={"storedVersions": ["v1", "v2"]}),
     )
-    view = await cluster.look()
+    view = await cluster.read()
     found = of(view, "widgets.example.com")
     assert found.custom_versions == ("example.com/v2",)
     assert found.stored_versions == ("example.com/v1", "example.com/v2")
@@ -256,25 +257,25 @@ async def test_custom_resources() -> None:
     assert [each.reason for each in report.blockers] == [Reason.UNDECODABLE, Reason.WEAK_EVIDENCE]
 
 
-async def test_what_vanishes_is_counted() -> None:
-    """Of a resource that the target does not have, it is looked whether there are objects."""
+async def test_objects_of_removed_resources() -> None:
+    """For a resource that the target does not have, the reader checks whether objects exist."""
     cluster = Cluster("v1.26.0")
     policies = resource("podsecuritypolicies", "PodSecurityPolicy", "policy/v1beta1")
     cluster.has("policy/v1beta1", policies)
     cluster.holds("policy/v1beta1", "podsecuritypolicies", named("restricted"))
-    found = of(await cluster.look("kubernetes-1.27"), "podsecuritypolicies.policy")
+    found = of(await cluster.read("kubernetes-1.27"), "podsecuritypolicies.policy")
     assert found.has_objects is True
     cluster.holds("policy/v1beta1", "podsecuritypolicies")
-    found = of(await cluster.look("kubernetes-1.27"), "podsecuritypolicies.policy")
+    found = of(await cluster.read("kubernetes-1.27"), "podsecuritypolicies.policy")
     assert found.has_objects is False
     cluster.forbidden.add("/apis/policy/v1beta1/podsecuritypolicies")
-    view = await cluster.look("kubernetes-1.27")
+    view = await cluster.read("kubernetes-1.27")
     assert of(view, "podsecuritypolicies.policy").has_objects is None
     assert len(view.notes) == 1
 
 
-async def test_aggregated_servers_store_elsewhere() -> None:
-    """What another server serves is not judged, and its being down does not matter."""
+async def test_aggregated_servers_are_skipped() -> None:
+    """Resources of aggregated servers are not judged, and an unavailable one does not matter."""
     cluster = Cluster()
     cluster.has("apiregistration.k8s.io/v1", resource("apiservices", "APIService"))
     cluster.has("metrics.k8s.io/v1beta1", resource("pods", "PodMetrics", "metrics.k8s.io/v1beta1"))
@@ -288,20 +289,20 @@ async def test_aggregated_servers_store_elsewhere() -> None:
         named("v1.apps", spec={"group": "apps"}),
     )
     del cluster.documents["/apis/down.example.com/v1"]
-    view = await cluster.look()
+    view = await cluster.read()
     assert all(each.resource.group != "metrics.k8s.io" for each in view.resources)
     assert view.unseen == ()
     assert len(view.notes) == 1
 
 
-async def test_what_may_not_be_seen_is_told() -> None:
-    """A list that is refused, and a group that cannot be read, are said to be unseen."""
+async def test_unreadable_resources_are_listed() -> None:
+    """A forbidden list and an unreadable API group are listed as not checked."""
     cluster = Cluster()
     cluster.has(MIGRATION, resource("storagestates", "StorageState"))
     cluster.forbidden.add(f"/apis/{MIGRATION}/storagestates")
     cluster.has("apps/v1")
     del cluster.documents["/apis/apps/v1"]
-    view = await cluster.look()
+    view = await cluster.read()
     assert [text.partition(" ")[0] for text in view.unseen] == [
         "storagestates.migration.k8s.io",
         "apps/v1",
@@ -320,11 +321,11 @@ async def test_what_may_not_be_seen_is_told() -> None:
 async def test_a_version_that_is_listed_and_not_found(
     group_version: str, version: str, is_unseen: bool
 ) -> None:
-    """Servers of a mixed cluster list different versions. On restow the resources are known from
-    records, so that a version which the next server lacks hides nothing."""
+    """Servers of a mixed cluster list different versions. On restow, resources are known from their
+    records, so a version that the next server lacks hides nothing."""
     cluster = Cluster(version)
     cluster.has(group_version)
     del cluster.documents[_root(group_version)]
-    view = await cluster.look()
+    view = await cluster.read()
     assert any(group_version in each for each in view.unseen) is is_unseen
     assert any(group_version in each for each in view.notes) is not is_unseen

@@ -1,4 +1,4 @@
-"""The release that leads to a target which cannot be reached in one step."""
+"""The intermediate release before a target that cannot be reached in one step."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ V1, V2 = "example.com/v1", "example.com/v2"
 
 
 def release(name: str, *decodable: str, minor: int | None = None) -> TargetRelease:
-    """The first version is written."""
+    """Returns a release whose storage version is the first of the decodable ones."""
     kind = TargetResource(kind="Widget", storage=decodable[0], decodable=decodable)
     return TargetRelease(name=name, resources={WIDGETS: kind}, kubernetes_minor=minor)
 
 
 def running(*decodable: str) -> ResourceView:
-    """The same for servers."""
+    """Returns the view of a server with the same convention."""
     return ResourceView(
         resource=WIDGETS,
         kind="Widget",
@@ -43,22 +43,22 @@ LAST = release("x+3", V2)
 
 
 def advice(view: ResourceView, *releases: TargetRelease, target: TargetRelease = LAST) -> set[str]:
-    """Of all blockers."""
+    """Returns the advice of all blockers."""
     cluster = ClusterView(resources=(view,), scan=StoreScan(revision=1))
     found: tuple[PreflightFinding, ...] = judge(cluster, target, releases=lambda: releases).blockers
     return {each.advice for each in found}
 
 
-def test_servers_first_learn_to_read_and_then_to_write() -> None:
-    """What is written must be readable by the servers that run beside it."""
+def test_servers_first_read_and_then_write_a_new_version() -> None:
+    """Every version written must be decodable by the other servers of a rolling upgrade."""
     kind = LAST.resources[WIDGETS]
     assert intermediate(running(V1), kind, LAST).writes == V1
     assert intermediate(running(V1, V2), kind, LAST).writes == V2
     assert intermediate(running(V1), kind, LAST).reads == (V1, V2)
 
 
-def test_a_release_that_is_known_is_named() -> None:
-    """One for each step; a release that is not known is one of the user."""
+def test_a_shipped_release_is_named() -> None:
+    """Each step names a release; without a shipped one, the user must provide it."""
     (first,) = advice(running(V1), *RELEASES)
     (second,) = advice(running(V1, V2), *RELEASES)
     (unknown,) = advice(running(V1))
@@ -80,7 +80,7 @@ def test_a_release_with_blockers_of_its_own_is_not_named() -> None:
     assert all("worse" not in each.advice for each in found)
 
 
-def test_kubernetes_is_not_upgraded_by_restow() -> None:
-    """There the versions are named, and no command."""
+def test_advice_for_kubernetes_has_no_restow_command() -> None:
+    """For Kubernetes the versions are named, without a command."""
     found = intermediate(running(V1), LAST.resources[WIDGETS], release("1.30", V2, minor=30))
     assert "restow upgrade" not in str(found)

@@ -1,4 +1,4 @@
-"""Whether an encryption key may be taken out: every reason against it, on values."""
+"""Whether an encryption key can be removed: every blocker, on values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRETS = KeyedResource(
     persisted=("h1",),
     keys=(NEW,),
 )
-"""Rotated: all write with the new key, and nothing is stored under the old one."""
+"""Rotated: all servers write with the new key, and nothing is stored under the old one."""
 PLAIN = KeyedResource(
     resource=GroupResource("", "pods"),
     said=ReportedKeys(writes={"a": "identity"}, reads={"a": ("identity",)}),
@@ -47,8 +47,9 @@ def reasons(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_rotated_key_may_go(name: str) -> None:
-    """Whatever a person calls it; that plain resources are unknown does not matter."""
+def test_a_rotated_key_can_be_removed(name: str) -> None:
+    """The key may be given in any of its forms; unencrypted resources in an unknown state do not
+    matter."""
     assert reasons(name=name) == []
     report = judge_key_removal(name, KeyedView(resources=(SECRETS,)), COUNTED)
     assert report.is_safe
@@ -56,8 +57,8 @@ def test_a_rotated_key_may_go(name: str) -> None:
     assert any("backups" in note for note in report.notes)
 
 
-def test_the_key_that_is_written_with_may_not_go() -> None:
-    """Nor may one that somebody waits to write with."""
+def test_a_key_in_use_cannot_be_removed() -> None:
+    """This includes a preferred key that is not used yet."""
     assert reasons(name="key2") == [Reason.KEY_WRITTEN, Reason.KEY_STORED]
     said = replace(SECRETS.said, writes={"a": NEW, "b": OLD})
     assert reasons(replace(SECRETS, said=said, keys=(NEW, OLD))) == [
@@ -70,18 +71,18 @@ def test_the_key_that_is_written_with_may_not_go() -> None:
     assert reasons(replace(SECRETS, said=said))[0] is Reason.KEY_WRITTEN
 
 
-def test_what_may_be_stored_is_in_the_way() -> None:
-    """As a state lists it, or if a state tells nothing."""
+def test_a_key_that_may_be_stored_blocks() -> None:
+    """Either the StorageState lists the key, or the state is unknown."""
     assert reasons(replace(SECRETS, keys=(OLD, NEW))) == [Reason.KEY_STORED]
     assert reasons(replace(SECRETS, keys=("Unknown", NEW))) == [Reason.KEY_STORED]
-    # A key that is written with and not listed: nothing in that state can be believed.
+    # A server writes with a key that the StorageState does not list, so the state is unreliable.
     assert reasons(replace(SECRETS, keys=("identity",))) == [Reason.UNKNOWN]
     for unknown in (("Unknown", "h1"), (), None):
         assert reasons(replace(SECRETS, persisted=unknown)) == [Reason.UNKNOWN]
 
 
-def test_what_is_found_is_in_the_way() -> None:
-    """Whatever the API says; and what was not counted proves nothing."""
+def test_a_key_found_in_the_store_blocks() -> None:
+    """Values found in the store block, whatever the API reports; so does an incomplete census."""
     assert reasons(store=replace(COUNTED, left=(("secrets", 1), ("leases.x", 2)))) == [
         Reason.KEY_FOUND,
         Reason.KEY_FOUND,
@@ -90,14 +91,14 @@ def test_what_is_found_is_in_the_way() -> None:
     assert reasons(store=replace(COUNTED, problem="it is gone")) == [Reason.UNSEEN]
 
 
-def test_what_was_not_seen_is_in_the_way() -> None:
-    """Lists that may not be read, and servers that never say anything of keys."""
+def test_unreadable_resources_block() -> None:
+    """Forbidden lists, and servers that do not report keys."""
     assert reasons(unseen=("secrets could not be read",)) == [Reason.UNSEEN]
     assert reasons(says_keys=False) == [Reason.UNSEEN]
 
 
-def test_plain_values_are_a_key_like_others() -> None:
-    """Of what is encrypted at all, none may be written or stored plainly any more."""
+def test_identity_is_treated_like_other_keys() -> None:
+    """No encrypted resource may still be written or stored unencrypted."""
     assert reasons(name="identity") == []
     said = replace(SECRETS.said, writes={"a": "identity", "b": NEW})
     mixed = replace(SECRETS, said=said, keys=("identity", NEW))
@@ -108,8 +109,8 @@ def test_plain_values_are_a_key_like_others() -> None:
     ]
 
 
-def test_another_store_is_told_of() -> None:
-    """An aggregated server that has the key too keeps its objects where this census cannot look."""
+def test_other_stores_are_a_warning() -> None:
+    """An aggregated server with the key has its own store, which this census does not cover."""
     said = replace(SECRETS.said, stores={"a": "theirs"})
     view = KeyedView(resources=(replace(SECRETS, said=said),))
     report = judge_key_removal("key1", view, COUNTED)
@@ -120,8 +121,8 @@ def test_another_store_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "aesgcm:nosuch", "secretbox:key1", "aesgcm:key1:33"])
-def test_a_name_that_nobody_knows_is_no_proof(name: str) -> None:
-    """Nothing speaks against a misspelt name, and it is not called safe; known ones are told."""
+def test_an_unknown_key_name_blocks(name: str) -> None:
+    """A misspelt name has no other blocker, but is not called safe; the known names are listed."""
     assert reasons(name=name) == [Reason.KEY_UNKNOWN]
     (found,) = judge_key_removal(name, KeyedView(resources=(SECRETS,)), COUNTED).blockers
     assert f"knows a key {name}" in found.what
@@ -130,13 +131,13 @@ def test_a_name_that_nobody_knows_is_no_proof(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["vault", "kms:vault", "kms:vault:7"])
 def test_keys_of_a_plugin_are_known_by_its_name(name: str) -> None:
-    """A server that reads all keys of a plug-in knows each of them."""
+    """A server that reads all keys of a plugin can read each of them."""
     said = replace(SECRETS.said, reads={"a": (NEW, "kms:vault:*"), "b": (NEW, "kms:vault:*")})
     assert reasons(replace(SECRETS, said=said), name=name) == []
 
 
-def test_two_secrets_of_one_name() -> None:
-    """What is stored cannot tell them apart: that is said, and what to do about it."""
+def test_two_keys_with_one_name() -> None:
+    """Values in the store cannot distinguish them: the finding says so, and names the remedy."""
     again = "aesgcm:key1:22"
     said = replace(SECRETS.said, writes={"a": again, "b": again}, reads={"a": (again, OLD)})
     view = KeyedView(resources=(replace(SECRETS, said=said, keys=(again,)),))

@@ -1,4 +1,4 @@
-"""The rules of preflight: what is in the way of a release, on values."""
+"""The rules of preflight: blockers of an upgrade, on values."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def entry(server: str, encodes: str, *decodes: str) -> ServerEntry:
     return ServerEntry(server=server, encodes=encodes, decodes=decodes or (encodes,))
 
 
-RESTED = ResourceView(
+AT_REST = ResourceView(
     resource=WIDGETS,
     kind="Widget",
     persisted=(hash_of(V1),),
@@ -47,14 +47,15 @@ RESTED = ResourceView(
     entries=(entry("a", V1, V1, V2),),
     common=V1,
 )
-"""At rest: all is stored and written as v1, and v2 can be read too."""
+"""At rest: every object is stored and written as v1, and v2 is decodable too."""
 
 
 NOTHING_STORED = StoreScan(revision=100)
 
 
 def seen(view: ResourceView, **cluster: object) -> ClusterView:
-    """A restow cluster whose store was scanned; or, with a minor release, stock Kubernetes."""
+    """Returns the view of a restow cluster after a scan; or, with a minor release, of stock
+    Kubernetes."""
     if "kubernetes_minor" not in cluster:
         cluster.setdefault("scan", NOTHING_STORED)
     return ClusterView(resources=(view,), **cluster)  # type: ignore[arg-type]
@@ -64,15 +65,15 @@ def reasons(view: ResourceView, wanted: TargetRelease, **cluster: object) -> lis
     return [each.reason for each in blockers(seen(view, **cluster), wanted)]
 
 
-def test_a_step_that_is_safe() -> None:
-    """The target reads what is stored, and the servers read what it writes."""
-    assert reasons(RESTED, target(V2, V1, V2)) == []
-    assert reasons(RESTED, target(V1, V1)) == []
+def test_a_safe_step() -> None:
+    """The target can decode the stored versions, and the servers the versions that it writes."""
+    assert reasons(AT_REST, target(V2, V1, V2)) == []
+    assert reasons(AT_REST, target(V1, V1)) == []
 
 
-def test_what_cannot_be_read_is_in_the_way() -> None:
-    """A persisted version that the target does not know is named, with what to do."""
-    view = replace(RESTED, persisted=(hash_of(V1), hash_of(V2)), current_hash=hash_of(V2))
+def test_an_undecodable_version_blocks() -> None:
+    """A persisted version that the target cannot decode is named, with the remedy."""
+    view = replace(AT_REST, persisted=(hash_of(V1), hash_of(V2)), current_hash=hash_of(V2))
     view = replace(view, common=V2, entries=(entry("a", V2, V1, V2),))
     (found,) = blockers(seen(view), target(V2, V2))
     assert found.reason is Reason.UNDECODABLE
@@ -80,16 +81,16 @@ def test_what_cannot_be_read_is_in_the_way() -> None:
     assert found.advice == "migrate them first: restow migrate widgets.example.com"
 
 
-def test_rewriting_is_advised_only_if_it_helps() -> None:
-    """When even what is written now cannot be read, another release must come between."""
-    (found,) = blockers(seen(RESTED), target(V2, V2))
+def test_migration_is_advised_only_if_it_helps() -> None:
+    """If the target cannot decode the current version either, an intermediate release is needed."""
+    (found,) = blockers(seen(AT_REST), target(V2, V2))
     assert found.reason is Reason.UNDECODABLE
     assert "intermediate release" in found.advice
 
 
 def test_unknown_blocks_without_a_scan() -> None:
-    """A StorageState that is unknown, empty or missing says nothing; then only a scan does."""
-    view = replace(RESTED, persisted=("Unknown", hash_of(V1)))
+    """An unknown, empty or missing StorageState proves nothing; only a scan does."""
+    view = replace(AT_REST, persisted=("Unknown", hash_of(V1)))
     for each in (view, replace(view, persisted=()), replace(view, persisted=None)):
         assert Reason.UNKNOWN in reasons(each, target(V1, V1), scan=None)
         report = judge(seen(each), target(V1, V1))
@@ -97,17 +98,17 @@ def test_unknown_blocks_without_a_scan() -> None:
         assert [found.reason for found in report.warnings] == [Reason.UNKNOWN]
 
 
-def test_unknown_blocks_when_it_came_after_the_scan() -> None:
-    """A server that does not report adds "Unknown" before it writes: the scan may be too old."""
-    view = replace(RESTED, persisted=("Unknown", hash_of(V1)), state_revision=101)
+def test_unknown_after_the_scan_blocks() -> None:
+    """A server that does not report adds "Unknown" before it writes: the scan may be outdated."""
+    view = replace(AT_REST, persisted=("Unknown", hash_of(V1)), state_revision=101)
     assert reasons(view, target(V1, V1)) == [Reason.UNKNOWN]
     assert reasons(replace(view, state_revision=100), target(V1, V1)) == []
 
 
-def test_resources_that_are_not_verified_are_one_warning() -> None:
-    """On a new cluster nothing is verified yet: that is one line, and not one for each resource."""
+def test_unverified_resources_are_one_warning() -> None:
+    """On a new cluster no resource is verified yet: one warning covers all of them."""
     views = tuple(
-        replace(RESTED, resource=GroupResource("example.com", f"kind{n}s"), persisted=("Unknown",))
+        replace(AT_REST, resource=GroupResource("example.com", f"kind{n}s"), persisted=("Unknown",))
         for n in range(5)
     )
     row = TargetResource(kind="Widget", storage=V1, decodable=(V1,))
@@ -119,8 +120,8 @@ def test_resources_that_are_not_verified_are_one_warning() -> None:
 
 
 def test_without_a_scan_nothing_is_safe_on_restow() -> None:
-    """Bookkeeping alone is no evidence: the answer is unknown, and says why."""
-    view = seen(RESTED, scan=None, scan_problem="forbidden")
+    """StorageStates alone are no evidence: the result is unknown, with the reason."""
+    view = seen(AT_REST, scan=None, scan_problem="forbidden")
     report = judge(view, target(V2, V1, V2))
     assert [each.reason for each in report.blockers] == [Reason.UNSEEN]
     assert report.verdict == "unknown"
@@ -132,13 +133,13 @@ def test_a_state_without_heartbeat_on_kubernetes() -> None:
 
 
 def test_servers_that_do_not_serve_the_storage_version_api() -> None:
-    """Without it nothing tells how restow servers write; on Kubernetes discovery is what there
-    is."""
-    view = replace(RESTED, entries=(), common="", heartbeat_seconds=60.0)
+    """Without it, the encoding versions of restow servers are unknown; Kubernetes has discovery
+    only."""
+    view = replace(AT_REST, entries=(), common="", heartbeat_seconds=60.0)
     assert reasons(view, target(V1), is_reported=False) == [Reason.UNKNOWN]
     assert reasons(view, target(V1), is_reported=False, kubernetes_minor=30) == []
 
-    view = replace(RESTED, entries=(), common="")
+    view = replace(AT_REST, entries=(), common="")
     for each, expected in (
         (view, [Reason.UNKNOWN, Reason.WEAK_EVIDENCE]),
         (replace(view, heartbeat_seconds=60.0), []),
@@ -147,9 +148,9 @@ def test_servers_that_do_not_serve_the_storage_version_api() -> None:
         assert reasons(each, target(V1), kubernetes_minor=30) == expected
 
 
-def test_discovery_alone_is_accepted_only_by_a_flag() -> None:
-    """On stock Kubernetes the weakest evidence is named, and never called safe by itself."""
-    view = seen(replace(RESTED, entries=(), persisted=None), kubernetes_minor=30)
+def test_discovery_alone_needs_a_flag() -> None:
+    """On stock Kubernetes the weakest evidence is named, and is never called safe by default."""
+    view = seen(replace(AT_REST, entries=(), persisted=None), kubernetes_minor=30)
     report = judge(view, target(V1))
     assert (report.verdict, report.evidence) == ("unknown", Evidence.DISCOVERY)
     accepted = judge(view, target(V1), accepts_discovery=True)
@@ -157,10 +158,10 @@ def test_discovery_alone_is_accepted_only_by_a_flag() -> None:
     assert Reason.WEAK_EVIDENCE in [each.reason for each in accepted.warnings]
 
 
-def test_disagreement_is_in_the_way() -> None:
-    """Servers that write different versions must agree first, except within a roll."""
+def test_disagreement_blocks() -> None:
+    """Servers that write different versions must agree first, except during a rolling upgrade."""
     view = replace(
-        RESTED,
+        AT_REST,
         persisted=(hash_of(V1), hash_of(V2)),
         common="",
         disagreement="CommonEncodingVersionUnset: not equal",
@@ -171,10 +172,11 @@ def test_disagreement_is_in_the_way() -> None:
     assert reasons(view, wanted, is_rolling=True) == []
 
 
-def test_a_migration_is_in_the_way() -> None:
-    """What is being rewritten, and what the target writes otherwise, is rewritten first, except
-    within a roll."""
-    view = replace(RESTED, migrations=("widgets-1",))
+def test_a_running_migration_blocks() -> None:
+    """If the target writes another version, running migrations must complete first, except during a
+    rolling
+    upgrade."""
+    view = replace(AT_REST, migrations=("widgets-1",))
     (found,) = blockers(seen(view), target(V2, V1, V2))
     assert found.reason is Reason.MIGRATING
     assert "widgets-1" in found.what
@@ -182,33 +184,33 @@ def test_a_migration_is_in_the_way() -> None:
     assert reasons(view, target(V1)) == []
 
 
-def test_the_way_back_stays_open() -> None:
-    """What the target writes, each running server must be able to read."""
-    view = replace(RESTED, entries=(entry("a", V1, V1, V2), entry("b", V1, V1)))
+def test_a_rollback_remains_possible() -> None:
+    """Each running server must be able to decode what the target writes."""
+    view = replace(AT_REST, entries=(entry("a", V1, V1, V2), entry("b", V1, V1)))
     (found,) = blockers(seen(view), target(V2, V1, V2))
     assert found.reason is Reason.NO_WAY_BACK
     assert found.why.startswith("b can read only example.com/v1")
 
 
-def test_voters_write_what_was_selected() -> None:
-    """With a vote, the new version is written only when all want it: a warning is enough."""
-    view = replace(RESTED, entries=(entry("a", V1, V1),), selected=V1)
+def test_a_vote_reduces_it_to_a_warning() -> None:
+    """With a vote, the new version is written only when all servers want it: a warning suffices."""
+    view = replace(AT_REST, entries=(entry("a", V1, V1),), selected=V1)
     report = judge(seen(view), target(V2, V1, V2))
     assert report.is_safe
     assert [each.reason for each in report.warnings] == [Reason.NO_WAY_BACK]
 
 
 @pytest.mark.parametrize(("has_objects", "is_safe"), [(True, False), (None, False), (False, True)])
-def test_what_vanishes(has_objects: bool | None, is_safe: bool) -> None:
-    """A resource that the target does not have may go only if it is known to be empty."""
-    view = seen(replace(RESTED, has_objects=has_objects), kubernetes_minor=30)
+def test_a_removed_resource(has_objects: bool | None, is_safe: bool) -> None:
+    """A resource that the target does not have must be known to be empty."""
+    view = seen(replace(AT_REST, has_objects=has_objects), kubernetes_minor=30)
     report = judge(view, TargetRelease(name="next", resources={}))
     assert report.is_safe is is_safe
     assert [each.reason for each in report.blockers] == [Reason.VANISHING] * (not is_safe)
 
 
-def test_custom_resources_depend_on_their_definition() -> None:
-    """No release changes how a custom resource is read; its own definition does."""
+def test_custom_resources_depend_on_their_crd() -> None:
+    """The CRD, not the release, determines which versions of a custom resource are decodable."""
     view = ResourceView(
         resource=WIDGETS,
         kind="Widget",
@@ -222,15 +224,15 @@ def test_custom_resources_depend_on_their_definition() -> None:
     assert reasons(replace(view, persisted=(hash_of(V3),)), nothing) == [Reason.UNDECODABLE]
 
 
-def test_what_was_not_seen_is_in_the_way() -> None:
-    """A list that could not be read makes every answer but no impossible."""
+def test_unchecked_resources_block() -> None:
+    """After a list that failed, the result is never safe."""
     view = ClusterView(unseen=("storagestates could not be read",), scan=NOTHING_STORED)
     found = blockers(view, target(V1))
     assert [each.reason for each in found] == [Reason.UNSEEN]
 
 
 def test_real_releases_without_a_record() -> None:
-    """What earlier releases of Kubernetes wrote is told of, where nobody knows better."""
+    """Versions that earlier releases of Kubernetes stored are a warning if there is no record."""
     jobs = GroupResource("batch", "cronjobs")
     view = ResourceView(resource=jobs, kind="CronJob", current_hash=hash_of("batch/v1", "CronJob"))
     cluster = ClusterView(resources=(view,), kubernetes_minor=35)
@@ -240,15 +242,15 @@ def test_real_releases_without_a_record() -> None:
     assert "batch/v1beta1" in report.warnings[0].what
 
 
-def test_real_releases_one_by_one() -> None:
-    """A step over several releases of Kubernetes names those between."""
+def test_skipped_releases_are_named() -> None:
+    """An upgrade over several releases of Kubernetes names those in between."""
     report = judge(ClusterView(kubernetes_minor=24), find_target("1.27", is_restow=False))
     assert Reason.SKIPPED_RELEASE in [each.reason for each in report.warnings]
     assert "1.25, 1.26" in report.warnings[0].advice
 
 
-def test_what_a_real_release_has_removed() -> None:
-    """Pod security policies that are left would be out of reach after their removal."""
+def test_a_resource_that_kubernetes_has_removed() -> None:
+    """Remaining pod security policies would be inaccessible after their removal."""
     policies = GroupResource("policy", "podsecuritypolicies")
     hashed = hash_of("policy/v1beta1", "PodSecurityPolicy")
     view = ResourceView(
@@ -266,7 +268,7 @@ versions = st.sets(st.sampled_from((V1, V2, V3)), min_size=1)
 
 @given(stored=versions, readable=versions, written=st.sampled_from((V1, V2, V3)))
 def test_safe_means_readable(stored: set[str], readable: set[str], written: str) -> None:
-    """No answer is ever "safe" when something stored, or written, cannot be read."""
+    """The result is never "safe" if a stored or written version is not decodable."""
     view = ResourceView(
         resource=WIDGETS,
         kind="Widget",

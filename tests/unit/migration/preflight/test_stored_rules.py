@@ -1,4 +1,4 @@
-"""Rules on raw values: safe means that the target reads each value where it looks for it."""
+"""Rules on raw values: safe means that the target decodes each value, at the key where it is."""
 
 from __future__ import annotations
 
@@ -93,8 +93,10 @@ def test_values_that_the_target_reads() -> None:
 
 
 @pytest.mark.parametrize("resource", [BUILTIN, CUSTOM])
-def test_a_version_that_the_target_does_not_read(resource: ResourceView) -> None:
-    """Found is found, whatever the StorageState lists; the remedy fits who can read it."""
+def test_a_version_that_the_target_cannot_decode(resource: ResourceView) -> None:
+    """A value in the store blocks, whatever the StorageState lists; the remedy depends on which
+    servers
+    can decode it."""
     wanted = target(V1, V2) if resource is BUILTIN else NOTHING
     (found,) = blockers(view(row(V9), resource=resource), wanted)
     assert found.reason is Reason.UNDECODABLE
@@ -110,7 +112,7 @@ def test_a_version_that_the_target_does_not_read(resource: ResourceView) -> None
 
 @pytest.mark.parametrize(("is_namespaced", "scope"), [(True, "Cluster"), (False, "Namespaced")])
 def test_values_at_keys_of_another_scope(is_namespaced: bool, scope: str) -> None:
-    """A target that changes the scope of a kind looks for its objects at other keys."""
+    """A target that changes the scope of a kind reads its objects at other keys."""
     cluster = view(row(V1, scope=scope))
     assert reasons(cluster, target(V1, is_namespaced=is_namespaced)) == [Reason.MISPLACED]
     custom = view(row(V1, scope=scope), resource=replace(CUSTOM, is_namespaced=is_namespaced))
@@ -128,13 +130,13 @@ def test_values_at_keys_of_another_scope(is_namespaced: bool, scope: str) -> Non
         ({"encryption_key": "aesgcm:key1:f"}, "unknown"),
     ],
 )
-def test_values_that_are_no_objects_or_encrypted(fields: dict[str, object], reason: str) -> None:
-    """What nothing can read blocks; what is encrypted is unknown without the target's keys."""
+def test_undecodable_or_encrypted_values(fields: dict[str, object], reason: str) -> None:
+    """Undecodable values block; encrypted values are unknown without the target's keys."""
     assert reasons(view(row(**fields)), target(V1)) == [reason]  # type: ignore[arg-type]
 
 
 def test_keys_of_the_target() -> None:
-    """With its configuration the target reads what is under its keys, and nothing else."""
+    """With its configuration, the target decrypts values under its keys, and no others."""
     wanted = target(V1, readable_keys=lambda _: ("aesgcm:key1:f",))
     sealed = replace(BUILTIN, persisted_keys=("aesgcm:key1:f",))
     assert reasons(view(row(encryption_key="aesgcm:key1:f"), resource=sealed), wanted) == []
@@ -147,7 +149,7 @@ def test_keys_of_the_target() -> None:
 
 
 def test_keys_that_servers_write_with() -> None:
-    """A key that the target lacks blocks although nothing is stored under it yet."""
+    """A key that the target lacks blocks even before a value is stored under it."""
     writes = replace(BUILTIN, written_keys=("aesgcm:key1:f",), persisted_keys=("aesgcm:key1:f",))
     assert reasons(view(resource=writes), target(V1)) == [Reason.UNKNOWN]
     lacks = target(V1, readable_keys=lambda _: ("identity",))
@@ -163,7 +165,7 @@ def test_keys_that_servers_write_with() -> None:
 
 
 def test_keys_that_servers_may_have_written_with() -> None:
-    """What was written between the scan and a change of the key is in the StorageState."""
+    """Keys used between the scan and a key change are in the StorageState."""
     moved = replace(BUILTIN, written_keys=("identity",), persisted_keys=("identity", "aesgcm:a:f"))
     assert reasons(view(resource=moved), target(V1)) == [Reason.UNKNOWN]
     plain = target(V1, readable_keys=lambda _: ("aesgcm:a:f",))
@@ -171,18 +173,19 @@ def test_keys_that_servers_may_have_written_with() -> None:
 
 
 def test_a_resource_that_the_target_does_not_have() -> None:
-    """It may vanish only when nothing of it is stored."""
+    """It must have no stored objects."""
     assert reasons(view(row()), NOTHING) == [Reason.VANISHING]
     assert reasons(view(), NOTHING) == []
 
 
-def test_values_beside_the_prefix_of_a_served_resource() -> None:
-    """They carry its group and version, and no server looks for them there: to delete the objects
-    of the resource would not help."""
+def test_values_outside_the_prefix_of_a_served_resource() -> None:
+    """They have its group and version, but servers do not read this prefix: deleting the objects of
+    the
+    resource would not help."""
     entry = replace(BUILTIN.entries[0], location=PREFIX + "{namespace}/{name}")
     served = replace(BUILTIN, entries=(entry,))
-    stray = row(prefix="/registry/widgets/", examples=["/registry/widgets/default/a"])
-    for rows in ((stray,), (row(), stray)):
+    unowned = row(prefix="/registry/widgets/", examples=["/registry/widgets/default/a"])
+    for rows in ((unowned,), (row(), unowned)):
         cluster = view(*rows, resource=served)
         (found,) = blockers(cluster, target(V1))
         assert found.reason is Reason.UNOWNED
@@ -193,7 +196,7 @@ def test_values_beside_the_prefix_of_a_served_resource() -> None:
 
 
 def test_advice_for_misplaced_values() -> None:
-    """What running servers find stays where it is; the rest is deleted past them."""
+    """Values that running servers find are kept; the others are deleted in the store."""
     entry = replace(BUILTIN.entries[0], location=PREFIX + "{namespace}/{name}")
     served = replace(BUILTIN, entries=(entry,))
     (_, found) = blockers(view(row(), resource=served), target(V1, is_namespaced=False))
@@ -204,15 +207,15 @@ def test_advice_for_misplaced_values() -> None:
 
 
 def test_values_that_no_resource_owns() -> None:
-    """What a CRD that was removed by force has left behind is read by nothing."""
+    """Values of a CRD that was removed by force are not read by any server."""
     cluster = ClusterView(scan=StoreScan(revision=1, rows=(row(),)))
     (found,) = blockers(cluster, NOTHING)
     assert found.reason is Reason.UNOWNED
     assert PREFIX in found.what
 
 
-def test_a_kind_that_changes_from_crd_to_built_in_and_back() -> None:
-    """Servers that have a kind as CRD and as built-in cannot run beside each other."""
+def test_a_kind_that_changes_between_crd_and_built_in() -> None:
+    """Servers that have a kind as a CRD and as built-in cannot run concurrently."""
     assert reasons(view(resource=CUSTOM), target(V1, V2)) == [Reason.CHANGED_OWNER]
     shadowed = replace(CUSTOM, entries=BUILTIN.entries)
     unserved = replace(CUSTOM, entries=())
@@ -224,8 +227,9 @@ def test_a_kind_that_changes_from_crd_to_built_in_and_back() -> None:
     assert reasons(view(row(V9), resource=shadowed), NOTHING) == [Reason.UNDECODABLE]
 
 
-def test_servers_that_store_it_at_other_keys() -> None:
-    """A release with another scope cannot run beside the servers, objects or not."""
+def test_servers_that_store_objects_at_other_keys() -> None:
+    """A release with another scope cannot run concurrently with the servers, with or without
+    objects."""
     here = ServerEntry(
         server="a", encodes=V1, decodes=(V1,), location=f"{PREFIX}{{namespace}}/{{name}}"
     )
@@ -234,8 +238,8 @@ def test_servers_that_store_it_at_other_keys() -> None:
     assert reasons(cluster, target(V1, is_namespaced=False)) == [Reason.MISPLACED]
 
 
-def test_objects_that_are_older_than_their_crd() -> None:
-    """A CRD that was recreated serves what an earlier one left: that is said."""
+def test_objects_older_than_their_crd() -> None:
+    """A CRD that was recreated serves objects of an earlier one: a warning."""
     crd = ScannedDefinition(name="widgets.example.com", uid="u", create_revision=50)
     cluster = view(row(first_create_revision=10), resource=CUSTOM, definitions={crd.name: crd})
     report = judge(cluster, NOTHING)
@@ -244,7 +248,7 @@ def test_objects_that_are_older_than_their_crd() -> None:
 
 
 def test_a_crd_that_no_server_serves() -> None:
-    """Without entries nothing reads its objects."""
+    """Without server entries its objects cannot be read."""
     closed = replace(CUSTOM, entries=(), common="")
     assert Reason.NOT_SERVED in reasons(view(row(), resource=closed), NOTHING)
 
@@ -256,7 +260,7 @@ def test_a_conversion_webhook_that_does_not_answer() -> None:
 
 
 def test_a_failed_migration_is_a_warning() -> None:
-    """What is stored decides; that a migration failed is said."""
+    """The stored values decide; the failed migration is a warning."""
     failed = replace(BUILTIN, failed_migration="widgets-1: 3 objects failed")
     report = judge(view(row(), resource=failed), target(V1))
     assert report.is_safe
@@ -265,23 +269,24 @@ def test_a_failed_migration_is_a_warning() -> None:
     assert "restow migrate --force widgets.example.com" in advice, "without --force it is skipped"
 
 
-def test_a_state_that_lists_less_than_is_stored() -> None:
-    """A contradiction between StorageState and store blocks, whatever the target reads."""
+def test_a_state_that_lists_too_few_versions() -> None:
+    """A contradiction between StorageState and store blocks, even if the target decodes all
+    versions."""
     found = Contradiction(group="example.com", resource="widgets", api_version=V2, values=2)
     assert reasons(view(row(V2), contradictions=(found,)), target(V2, V1)) == [Reason.CONTRADICTION]
 
 
 @pytest.mark.parametrize("mode", ["off", ""])
 def test_servers_that_write_without_reporting(mode: str) -> None:
-    """A server with the feature gate off, or of another restow, may write anything."""
+    """A server with the feature gate off, or of another restow, may write any version."""
     cluster = view(row(), servers=(ScannedServer(id="apiserver-a", mode=mode),))
     assert reasons(cluster, target(V1)) == [Reason.UNREPORTED_WRITER]
     reporting = view(row(), servers=(ScannedServer(id="apiserver-a", mode="report"),))
     assert reasons(reporting, target(V1)) == []
 
 
-def test_a_server_that_refuses_its_encryption_configuration_file() -> None:
-    """It runs with the old keys, and does not start again with the file: no step is taken."""
+def test_a_server_that_rejected_its_encryption_configuration() -> None:
+    """It runs with the old keys and would not restart with the file: this blocks."""
     refused = ScannedServer(
         id="apiserver-a", mode="report", encryption_problem="/etc/keys.yaml: it lacks aesgcm:one"
     )
@@ -292,16 +297,16 @@ def test_a_server_that_refuses_its_encryption_configuration_file() -> None:
     assert "put the file back" in found.advice
 
 
-def test_a_foreign_api_server_on_the_same_store() -> None:
-    """No fence stops an API server that is not restow."""
+def test_another_api_server_on_the_same_store() -> None:
+    """A fence does not stop an API server that is not restow."""
     cluster = view(row(), unfenced=frozenset({"apiserver-k8s"}))
     (found,) = blockers(cluster, target(V1))
     assert found.reason is Reason.UNREPORTED_WRITER
     assert "restow store delete /registry/leases/kube-system/apiserver-k8s" in found.advice
 
 
-def test_advice_names_the_keys_of_values_that_no_server_finds() -> None:
-    """A few of them, and how to list the others."""
+def test_advice_names_keys_of_values_that_servers_do_not_find() -> None:
+    """It names the first keys, and the command that lists the others."""
     keys = [f"{PREFIX}{name}" for name in ("a", "b c", "d", "e")]
     (found,) = blockers(view(row(scope="Cluster", values=9, examples=keys)), target(V1))
     assert found.reason is Reason.MISPLACED
@@ -310,8 +315,8 @@ def test_advice_names_the_keys_of_values_that_no_server_finds() -> None:
     assert f"{PREFIX}e" not in found.advice
 
 
-def test_advice_for_values_that_servers_find_and_the_target_does_not() -> None:
-    """They are where they belong: another release must be chosen."""
+def test_advice_for_values_that_only_the_target_does_not_find() -> None:
+    """Their keys are right for the servers: another release must be chosen."""
     entry = replace(BUILTIN.entries[0], location=f"{PREFIX}{{namespace}}/{{name}}")
     cluster = view(row(), resource=replace(BUILTIN, entries=(entry,)))
     found = blockers(cluster, target(V1, is_namespaced=False))
@@ -336,7 +341,7 @@ rows = st.builds(
 def test_safe_if_and_only_if_every_value_is_read(
     stored: list[StoredCount], readable: set[str], is_namespaced: bool
 ) -> None:
-    """The rules agree with a reader that looks at one value after the other."""
+    """The rules agree with a reference implementation that checks each value."""
     wanted = target(*sorted(readable), is_namespaced=is_namespaced)
     resource = replace(BUILTIN, persisted=(), entries=(), common="")
     cluster = view(*stored, resource=resource)
