@@ -50,7 +50,7 @@ def test_an_upgrade_and_back_without_a_failed_request(tmp_path: Path) -> None:
             paused = up.run("upgrade", "--to=x+1", "--pause-after=1", "--yes")
             assert paused.returncode == 0, paused.stderr
             hint = f"restow upgrade --data-dir {data_dir}"
-            assert f"go on: {hint} --to x+1    back: {hint} --rollback" in paused.stdout
+            assert f"continue: {hint} --to x+1    roll back: {hint} --rollback" in paused.stdout
             assert releases(up) == ["x+1", "x"]
 
             done = as_printed(f"{hint} --to x+1 --yes")
@@ -98,7 +98,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
         (("--to=x+1",), 2, "use --yes"),
         (("--yes",), 2, "one of the arguments --to --rollback is required"),
         (("--to=x", "--rollback", "--yes"), 2, "not allowed with"),
-        (("--to=x", "--pause-after=0", "--yes"), 2, "no number from 1"),
+        (("--to=x", "--pause-after=0", "--yes"), 2, "not a number from 1"),
     ):
         done = up.run("upgrade", *words)
         assert (done.returncode, said in done.stderr) == (code, True), done.stderr
