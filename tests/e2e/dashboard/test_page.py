@@ -135,7 +135,7 @@ def test_a_link_can_be_used_once(browser: Browser, server: ServerProcess) -> Non
     other = browser.page()
     other.goto(link)
     other.wait("document.getElementById('login-error').textContent", "the link is rejected")
-    assert "used already" in other.text("#login-error")
+    assert "already used" in other.text("#login-error")
     assert_clean(page, server.url)
 
 

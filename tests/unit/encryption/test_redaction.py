@@ -113,3 +113,22 @@ def test_a_secret_anywhere(
     inserted = f"{around[0]}{word}{around[1]}" * times
     text = problems_of((FILE[:cut] + inserted + FILE[cut + drop :]).replace("%s", word))
     assert not leaks(text, word)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\xff", "the file is not UTF-8"),
+        (b"a: [", "the file is not YAML: "),
+        (b"[]", "the file must hold a JSON object"),
+        (b"a: &x 1\nb: *x", "an alias is not accepted"),
+        (b"a: 1\n---\nb: 1", "a second document is not accepted"),
+        (b"<<: {a: 1}", "a merge key is not accepted"),
+        (b"~: 1", "a key that is null is not accepted"),
+        (b"[a]: 1", "a key that is not a scalar is not accepted"),
+    ],
+)
+def test_messages_that_quote_nothing_are_shown(content: bytes, problem: str) -> None:
+    """The YAML reader's messages about the form of the file stay as they are."""
+    with pytest.raises(ConfigurationRefused, match=problem):
+        read_configuration(content)
