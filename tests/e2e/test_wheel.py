@@ -199,7 +199,7 @@ def test_the_archive_has_what_was_named(archive: Path) -> None:
     assert {"src", "tests", "tools", "docs", "pyproject.toml", "LICENSE"} <= names
     allowed = {"PKG-INFO", ".gitignore", ".importlinter", "README.md", "CHANGELOG.md", "Makefile"}
     allowed |= {"benchmarks", "deploy", "examples"}
-    allowed |= {"SECURITY.md", "requirements.lock"}
+    allowed |= {"CONTRIBUTING.md", "SECURITY.md", "requirements.lock"}
     allowed |= {"requirements-audit-tool.lock", "requirements-lock-tool.lock"}
     allowed |= {"requirements-run.lock"}
     assert names <= allowed | {"src", "tests", "tools", "docs", "pyproject.toml", "LICENSE"}
