@@ -1,9 +1,9 @@
-"""Where each known attack is shown to fail: threats, reports about other servers, and their tests.
+"""The table of known attacks: threats, vulnerabilities of other servers, and their tests.
 
-    python -m tests.architecture.security_map       # writes docs/reference/security-map.md anew
+    python -m tests.architecture.security_map       # regenerates docs/reference/security-map.md
 
-A row leads to tests, or says in one sentence why it cannot apply; some do both. Only rows and the
-page that is made of them. The limits are in `test_security_map`.
+A row names tests, or the reason why the attack does not apply; some have both. Only the rows and
+the page generated from them. The limits are in `test_security_map`.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ _MEMBERS: Final = f"{_COORDINATION}/test_custom_members.py"
 _OIDC: Final = "tests/unit/authentication/test_oidc.py"
 
 _HEAD: Final = """\
-# Attacks and the tests that try them
+# Known attacks and their tests
 
-For each attack that a server of this kind is known to need an answer to: the tests that make it, or
-why it cannot be made. A test compares this page with the table it comes from, and checks that what
-it names exists.
+<!-- Made by `python -m tests.architecture.security_map`. Change that module, not this page. -->
 
-Who may do what, of every kind, verb and subresource, is tried in
-`tests/conformance/security/test_matrix.py`.
+Use this page in a security review. It lists known attacks on servers of this kind, with the tests
+that perform them, or the reason why an attack does not apply. A test compares this page with its
+source, and checks that the tests exist.
 
-## Against what servers tell each other about storage
+`tests/conformance/security/test_matrix.py` tests the permissions of every kind, verb and
+subresource.
+
+## Attacks on storage version coordination
 """
 
 
 class Row(NamedTuple):
-    """An attack, and what shows that it fails."""
+    """An attack, and the tests that show that it fails."""
 
     attack: str
     tests: tuple[str, ...] = ()
     why_not: str = ""
-    """Why it, or a part of it, cannot apply."""
+    """Why the attack, or a part of it, does not apply."""
 
 
 THREATS: Final[dict[str, Row]] = {
     "S1": Row(
         "a user with many rights writes the status of a StorageVersion: a forged entry, a forged"
-        " common version, an entry taken out",
+        " common version, a removed entry",
         (
             f"{_SECURITY}/test_storage_threats.py::test_s1_s6_forged_and_absurd_reports",
             f"{_SECURITY}/test_storage_threats.py::test_s1_s4_s10_no_ordinary_role_reaches_them",
@@ -76,22 +78,22 @@ THREATS: Final[dict[str, Row]] = {
             f"{_SECURITY}/test_storage_threats.py::test_s3_no_lease_stands_for_a_server",
             f"{_COORDINATION}/test_garbage_collector.py::test_a_new_collector_waits_the_whole_lease",
         ),
-        "no decision reads the times of a lease: who is there is known by keys that only servers"
-        " write, and by clocks that only run forward",
+        "no decision depends on the times of a lease: servers are detected by keys that only"
+        " servers write, and by monotonic clocks",
     ),
     "S4": Row(
-        "thousands of requests to migrate, or one about what the user may not see",
+        "thousands of migrations, or one of a resource that the user may not read",
         (
             f"{_SECURITY}/test_storage_threats.py::test_s1_s4_s10_no_ordinary_role_reaches_them",
             f"{_MIGRATOR}/test_controller.py::test_one_after_another",
             f"{_MIGRATOR}/test_controller.py::test_a_bounded_number",
             "tests/e2e/controllers/test_rights.py::test_the_manifests_are_enough",
         ),
-        "the status of a request names objects that could not be rewritten, so that reading it is a"
-        " right of its own, in none of the default roles",
+        "the status of a migration names objects that could not be rewritten, so reading it needs a"
+        " separate permission, which no default role grants",
     ),
     "S5": Row(
-        "the position of a running migration is edited, so that objects are left out",
+        "the position of a running migration is edited, so that objects are skipped",
         (
             f"{_API}/test_rewrite.py::test_tokens_are_for_one_migration_to_one_target",
             f"{_MIGRATOR}/test_forged.py::test_a_forged_position",
@@ -103,37 +105,37 @@ THREATS: Final[dict[str, Row]] = {
         ),
     ),
     "S6": Row(
-        "absurd versions and names of servers are reported: a megabyte, control characters, `../`",
+        "invalid versions and server names are reported: a megabyte, control characters, `../`",
         (
             f"{_SECURITY}/test_storage_threats.py::test_s1_s6_forged_and_absurd_reports",
             "tests/unit/kinds/test_storage_versions.py::test_bad_entries",
         ),
     ),
     "S7": Row(
-        "a definition changes its storage version in a loop",
+        "a CRD changes its storage version in a loop",
         (
             f"{_SECURITY}/test_storage_threats.py::test_s7_a_definition_that_flips",
             "tests/conformance/custom/test_versions.py::test_storage_flips_under_objects",
         ),
     ),
     "S8": Row(
-        "a write with a slow body is held across a change of the version",
+        "a write with a slow body continues across a change of the storage version",
         (
             f"{_API}/test_fence.py::test_every_way_of_writing_is_fenced",
             f"{_CUSTOM}::test_a_write_that_was_planned_in_the_old_version_lands_in_the_new",
             f"{_LISTENER}/test_answers.py::test_slow_senders_have_a_deadline",
         ),
-        "a body is read whole before anything is decided about how it is stored",
+        "a body is read completely before its storage version is decided",
     ),
     "S9": Row(
-        "an old program is started on the store",
+        "an old version of restow is started on the store",
         (
             f"{_AGREEMENT}::test_a_server_that_cannot_read_what_is_stored_never_writes",
             "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
         ),
     ),
     "S10": Row(
-        "a user edits what is said to be stored, so that a downgrade looks safe",
+        "a user edits a StorageState, so that a downgrade looks safe",
         (
             f"{_SECURITY}/test_storage_threats.py::test_s1_s4_s10_no_ordinary_role_reaches_them",
             "tests/unit/cli/test_census.py::test_left_behind",
@@ -144,14 +146,14 @@ THREATS: Final[dict[str, Row]] = {
 
 REPORTS: Final[dict[str, Row]] = {
     "CVE-2018-1002105": Row(
-        "bytes behind an upgrade that a backend has refused",
+        "bytes after a protocol upgrade that a backend refused",
         (
             f"{_PROXY}::test_cve_2018_1002105_a_failed_upgrade_opens_nothing",
             f"{_PROXY}::test_cve_2018_1002105_upgrades_have_no_body",
         ),
     ),
     "CVE-2018-1002102, CVE-2020-8559": Row(
-        "a backend redirects an upgrade or a read to another host",
+        "a backend redirects a protocol upgrade or a read to another host",
         (f"{_PROXY}::test_cve_2018_1002102_and_2020_8559_redirects_are_not_followed",),
     ),
     "CVE-2022-3172": Row(
@@ -163,15 +165,15 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2020-8561": Row(
-        "a webhook redirects to an address of the server's own",
+        "a webhook redirects to an address of the server itself",
         (
             f"{_API}/admission/test_answers.py::test_cve_2020_8561_no_redirect_is_followed",
             f"{_API}/webhooks/test_failures.py::test_wrong_answers",
         ),
     ),
     "CVE-2020-8562, CVE-2022-3294, CVE-2020-8555": Row(
-        "an address of a backend that leads to the server's own machine, in any spelling, or a name"
-        " that means something else the second time",
+        "an address of a backend that is on the server's own machine, in any notation, or a name"
+        " that resolves to another address the second time",
         (
             f"{_PROXY}::test_cve_2020_8562_no_connection_to_special_addresses",
             f"{_PROXY}::test_cve_2020_8562_a_name_is_resolved_once",
@@ -179,25 +181,25 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2019-11247": Row(
-        "a cluster's custom resource by the path of a namespace, and the other way round",
+        "a cluster-scoped custom resource through the path of a namespace, and the reverse",
         (
             f"{_SECURITY}/test_matrix.py::test_cve_2019_11247_no_way_around_by_a_namespace",
             f"{_API}/test_discovery.py::test_namespaces_give_no_way_around",
         ),
     ),
     "CVE-2022-3162": Row(
-        "a field selector that climbs out of its kind",
+        "a field selector with a path outside of its kind",
         (f"{_SECURITY}/test_cves.py::test_cve_2022_3162_selectors_climb_nowhere",),
     ),
     "CVE-2015-5305": Row(
-        "names of definitions and objects that are paths",
+        "names of CRDs and objects that are paths",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2015_5305_names_are_no_paths",
             "tests/unit/apimachinery/test_metadata_rules.py::test_bad_path_segments",
         ),
     ),
     "CVE-2016-1905": Row(
-        "what admission refuses, tried by every other way to write it",
+        "an object that admission refuses, on every other write path",
         (
             f"{_API}/admission/test_paths.py::test_cve_2016_1905_denied_on_every_path",
             f"{_API}/test_admission.py::test_a_refusal_leaves_all_as_it_was",
@@ -205,11 +207,11 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2021-25735": Row(
-        "admission is shown an old object that has been changed already",
+        "admission gets an old object that was already changed",
         (f"{_API}/admission/test_paths.py::test_cve_2021_25735_the_old_object_is_the_stored_one",),
     ),
     "CVE-2019-1002100": Row(
-        "a JSON patch of too many operations, or of copies that double",
+        "a JSON patch with too many operations, or with copies that grow exponentially",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2019_1002100_patches_have_limits",
             "tests/unit/apimachinery/test_json_patch.py::test_too_many_operations",
@@ -217,7 +219,7 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2019-11253": Row(
-        "YAML whose references multiply, JSON that nests without end",
+        "YAML aliases that grow exponentially, deeply nested JSON",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2019_11253_bombs",
             "tests/unit/apimachinery/test_yaml_codec.py::test_alias_bomb",
@@ -225,14 +227,14 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2019-11254": Row(
-        "YAML that is made to be read slowly",
+        "YAML that is slow to parse",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2019_11254_slow_yaml",
             f"{_API}/test_bad_input.py::test_bad_input_does_not_hold_up_others",
         ),
     ),
     "CVE-2020-8552": Row(
-        "requests that all differ, so that metrics grow",
+        "different requests, so that the number of metrics grows",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2020_8552_metrics_do_not_grow",
             f"{_API}/test_bad_input.py::test_memory_does_not_grow",
@@ -254,12 +256,12 @@ REPORTS: Final[dict[str, Row]] = {
             f"{_LISTENER}/test_tls.py::test_requests_over_tls",
             f"{_LISTENER}/test_requests.py::test_upgrades_are_ignored",
         ),
-        "HTTP/2 is neither offered nor switched to",
+        "HTTP/2 is not offered, and upgrades to it are ignored",
     ),
     "CVE-2022-41717, CVE-2022-41723": Row(
-        "growth of the tables that HTTP/2 packs headers with",
+        "growth of the header compression tables of HTTP/2",
         (f"{_LISTENER}/test_malformed.py::test_a_large_head",),
-        "HTTP/2 is not spoken; a block of headers has a limit",
+        "HTTP/2 is not supported; a header block has a size limit",
     ),
     "CVE-2024-24786, CVE-2021-3121": Row(
         "malformed protobuf",
@@ -271,27 +273,27 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2023-2727, CVE-2023-2728, CVE-2024-3177": Row(
-        "a policy for containers that is not asked about other kinds of containers",
+        "a policy for containers that does not cover init and ephemeral containers",
         (f"{_API}/admission/test_paths.py::test_cve_2016_1905_denied_on_every_path",),
-        "no rule about containers is built in; rules that are, are tried on every path",
+        "there are no built-in rules for containers; the others are tested on every path",
     ),
     "CVE-2025-4563": Row(
-        "what is validated on one way to write and not on another",
+        "a rule that is validated on one write path and not on another",
         (f"{_SECURITY}/test_cves.py::test_cve_2025_4563_one_validator_for_all_ways",),
     ),
     "CVE-2025-5187": Row(
-        "who may change an object and not delete it gives it an owner that is not there",
+        "a user who may update but not delete an object gives it an owner that does not exist",
         (f"{_API}/test_owner_references.py::test_who_may_not_delete_names_no_owner",),
     ),
     "CVE-2024-7598": Row(
         "creating in a namespace that is being deleted",
         (f"{_API}/test_create.py::test_a_terminating_namespace",),
-        "an order in which the rest goes is promised to nobody: nothing runs in our namespaces",
+        "the deletion order is not guaranteed: no workload runs in the namespaces",
     ),
     "CVE-2020-8554, CVE-2021-25740": Row(
         "external addresses of services, endpoints in other namespaces",
-        why_not="services and endpoints are data here: no traffic follows them but that to"
-        " aggregated servers, whose addresses are checked by themselves",
+        why_not="services and endpoints are only stored: the only traffic to them is that to"
+        " aggregated servers, whose addresses are checked separately",
     ),
     "CVE-2021-29923": Row(
         "addresses with leading zeros",
@@ -301,7 +303,7 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2024-51744": Row(
-        "tokens with another algorithm, key, audience, issuer or time, or of absurd length",
+        "tokens with another algorithm, key, audience, issuer or time, or of excessive length",
         (
             f"{_API}/test_service_accounts.py::test_refuses_claims",
             f"{_API}/test_service_accounts.py::test_refuses_forgeries",
@@ -312,7 +314,7 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "CVE-2025-43859": Row(
-        "requests that two readers would divide differently",
+        "requests that two parsers would split differently",
         (
             f"{_LISTENER}/test_malformed.py::test_malformed_requests_are_refused",
             f"{_LISTENER}/test_malformed.py::test_good_requests_before_are_answered",
@@ -322,7 +324,7 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "kubernetes/kubernetes#40218": Row(
-        "patches that make no sense",
+        "invalid patches",
         (
             f"{_SECURITY}/test_cves.py::test_kubernetes_40218_malformed_patches",
             "tests/unit/apimachinery/test_json_patch.py::test_makes_no_sense",
@@ -330,26 +332,26 @@ REPORTS: Final[dict[str, Row]] = {
         ),
     ),
     "etcd-io/etcd#21683": Row(
-        "reads that a nested transaction lets past the rights of etcd",
-        why_not="rights are decided here, before the store: nobody but servers has a credential of"
-        " etcd, and no tenant is kept apart by its rights",
+        "reads that bypass etcd's permissions in a nested transaction",
+        why_not="restow authorizes requests before the store: only servers have a credential of"
+        " etcd, and etcd's permissions do not separate tenants",
     ),
 }
 
 
 def page() -> str:
-    """The page of the reference."""
+    """The generated page."""
     lines = [
         _HEAD,
         *_rows(THREATS),
         "",
-        "## Reports about other servers",
+        "## Vulnerabilities of other servers",
         "",
         *_rows(REPORTS),
         "",
         "## Limits",
         "",
-        "| limit and answer | shown by |",
+        "| limit and response | tests |",
         "|---|---|",
     ]
     for limit, found in LIMITS.items():
@@ -359,7 +361,7 @@ def page() -> str:
 
 
 def _rows(rows: Mapping[str, Row]) -> list[str]:
-    found = ["| | attack | shown by |", "|---|---|---|"]
+    found = ["| | attack | tests |", "|---|---|---|"]
     return found + [
         f"| {name} | {row.attack} | {_shown(row.tests, row.why_not)} |"
         for name, row in rows.items()

@@ -1,7 +1,6 @@
-"""Where each limit is shown: every row leads to tests that exist.
+"""The table of limits: every row names existing tests.
 
-The rows are the limits that a server of this kind is known to need. A row without a test says why
-there is none.
+The rows are the limits that a server of this kind needs. A row without a test has the reason.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{API}/test_bad_input.py::test_bad_input",
         f"{LISTENER}/test_malformed.py::test_the_client_can_read_the_rejection_of_a_large_body",
     ),
-    "half-read requests of unauthenticated connections, and of one address: 503": (
+    "memory of unfinished requests of unauthenticated connections, and of one address: 503": (
         f"{LISTENER}/test_reader.py::test_unauthenticated_connections_have_a_budget_of_their_own",
         f"{LISTENER}/test_requests.py::test_unfinished_heads_leave_authenticated_clients_alone",
     ),
     "header block until a request is authenticated, 64 KiB: 431": (
         f"{LISTENER}/test_reader.py::test_heads_are_shorter_until_a_request_is_authenticated",
     ),
-    "half-read requests of all authenticated connections together: 503": (
+    "memory of unfinished requests of all authenticated connections: 503": (
         f"{LISTENER}/test_reader.py::test_half_read_bodies_share_a_budget",
         f"{LISTENER}/test_reader.py::test_half_read_heads_share_it",
     ),
@@ -59,14 +58,14 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LISTENER}/test_scarce.py::test_unfinished_handshakes_are_limited",
         f"{LISTENER}/test_scarce.py::test_a_flood_of_handshakes_from_another_address",
     ),
-    "TLS key updates, 32 in a row: cut": (
+    "TLS key updates, 32 in a row: closed": (
         f"{LISTENER}/test_tls_connection.py::test_changes_of_keys",
     ),
     "CPU time for all unauthenticated connections together: the rest is queued": (
         f"{LISTENER}/test_unauthenticated_budget.py::test_the_budget_of_one_iteration",
         f"{LISTENER}/test_unauthenticated_budget.py::test_unauthenticated_clients_wait_only_for_each_other",
     ),
-    "connections: strangers make room, else 503": (
+    "connections: unauthenticated ones are closed first, otherwise 503": (
         f"{LISTENER}/test_scarce.py::test_new_connections_displace_unauthenticated_ones",
         f"{LISTENER}/test_scarce.py::test_a_flood_of_silent_connections",
         f"{LISTENER}/test_requests.py::test_connections_over_the_limit_get_503",
@@ -75,16 +74,16 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
     "connections of one address: 503": (
         f"{LISTENER}/test_scarce.py::test_connections_from_one_address",
     ),
-    "HTTP/2: not offered, not switched to": (
+    "HTTP/2: not offered, upgrades ignored": (
         f"{LISTENER}/test_tls.py::test_requests_over_tls",
         f"{LISTENER}/test_requests.py::test_upgrades_are_ignored",
         f"{LISTENER}/test_malformed.py::test_malformed_requests_are_refused",
     ),
     "TLS 1.0 and 1.1: refused": (f"{LISTENER}/test_tls.py::test_old_versions_are_refused",),
-    "pipelined requests: others have their turn": (
+    "pipelined requests: other connections are served in between": (
         f"{LISTENER}/test_answers.py::test_many_pipelined_requests",
     ),
-    "requests refused again and again: slowed down": (
+    "repeatedly refused requests: slowed down": (
         f"{LISTENER}/test_scarce.py::test_repeated_rejections_throttle_a_connection",
     ),
     "in flight, reads: 429 and Retry-After": (
@@ -114,7 +113,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         "tests/unit/dashboard/test_paths.py::test_bundled_watches_do_not_switch_protocols",
         "tests/unit/dashboard/test_paths.py::test_a_bundle_closes_answers_that_it_cannot_use",
     ),
-    "watches that are not read: cut": (
+    "watches that are not read: closed": (
         f"{LISTENER}/test_streams.py::test_a_stalled_client_is_cut",
         f"{LISTENER}/test_streams.py::test_a_slow_watcher_pushes_back",
     ),
@@ -122,12 +121,10 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LIMITS_OF}/test_deadlines.py::test_timeouts_are_capped",
         f"{API}/test_list.py::test_a_request_has_the_time_it_asks_for",
     ),
-    "time of a write, 34 s: 504, and done once": (
+    "time of a write, 34 s: 504, and executed once": (
         f"{LIMITS_OF}/test_deadlines.py::test_an_overdue_write_is_executed_once",
     ),
-    "a timeout that cannot be read: 400": (
-        f"{LIMITS_OF}/test_deadlines.py::test_an_invalid_timeout",
-    ),
+    "an invalid timeout: 400": (f"{LIMITS_OF}/test_deadlines.py::test_an_invalid_timeout",),
     "value for the store: 413": (
         f"{LIMITS_OF}/test_sizes.py::test_an_object_too_large_for_the_store",
     ),
@@ -149,7 +146,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
     "continue token, forged or of another list: 400": (
         f"{API}/test_list.py::test_tokens_that_are_not_ours",
     ),
-    "webhook, 30 s and what it says itself": (
+    "webhook, 30 s and its own timeout": (
         f"{API}/admission/test_answers.py::test_the_deadline_of_the_request",
         f"{API}/admission/test_answers.py::test_one_that_hangs_holds_up_nobody_else",
     ),
@@ -170,7 +167,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
 
 @pytest.mark.parametrize("row", LIMITS)
 def test_every_limit_leads_to_a_test(row: str) -> None:
-    """Each row names tests that exist, or says why there is none."""
+    """Each row names existing tests, or the reason why there is none."""
     found = LIMITS[row]
     if isinstance(found, str):
         assert len(found.split()) > 3
