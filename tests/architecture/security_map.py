@@ -100,7 +100,7 @@ THREATS: Final[dict[str, Row]] = {
             f"{_MIGRATOR}/test_forged.py::test_a_forged_proof",
             f"{_API}/test_verification.py::test_a_forged_success_is_no_evidence",
             f"{_API}/test_verification.py::test_owned_annotations_cannot_be_forged",
-            f"{_MIGRATOR}/test_position.py::test_for_nothing_else",
+            f"{_MIGRATOR}/test_position.py::test_another_purpose",
             f"{_API}/test_list.py::test_tokens_that_are_not_ours",
         ),
     ),

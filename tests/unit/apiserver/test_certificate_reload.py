@@ -388,7 +388,9 @@ async def test_a_pipe_does_not_block(
         await served.renewal.check_once()
     assert taken == ["2"]
     for path in (ca, served.pki.serving_cert_file):
-        assert [each for each in caplog.messages if f"{path}" in each and "not a regular file" in each]
+        assert [
+            each for each in caplog.messages if f"{path}" in each and "not a regular file" in each
+        ]
     assert await ask_once(served, served.context()) == "nobody"
 
 
