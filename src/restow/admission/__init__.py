@@ -8,7 +8,7 @@ Plug-ins do not run for reads, for reviews (such as SubjectAccessReview), for wr
 itself (controllers, coordination between servers), or for the rewrite of a migration, which changes
 only the version in which an object is encoded.
 
-Not here: any plug-in.
+Not here: the choice and order of a server's plug-ins (`restow.apiserver.admission`).
 """
 
 from restow.admission.chain import Chain, RequestAdmission

@@ -120,7 +120,7 @@ def _is_create_of(write: WriteOf, plural: str) -> bool:
 
 
 async def _objects(store: ResourceStore, resource: Resource | None) -> list[Object]:
-    """Return all objects of a kind that has few objects."""
+    """Return all objects of a resource; only for kinds with few objects."""
     if resource is None:
         return []
     cache = await store.read(resource)

@@ -4,7 +4,7 @@ A rule names groups, versions, resources and operations. With the match policy `
 matches the same objects in other versions, and in other groups that share their storage; a match
 returns the version in which the objects are to be sent.
 
-Not here: what follows a match, and CEL expressions.
+Not here: the actions after a match, and CEL expressions.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ stays responsive.
 Authorization checks of an expression run on the event loop, where the data does not change while a
 check runs.
 
-Not here: what is evaluated (`policies_evaluation`, `webhooks_conditions`).
+Not here: the evaluation (`policies_evaluation`, `webhooks_conditions`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from restow.apimachinery import status
 from restow.request.slots import SlotPool
 
 COST_ON_LOOP_MAX: Final = 10_000
-"""Cost limit on the event loop, some milliseconds; above it an expression restarts in a thread."""
+"""CEL cost limit of an evaluation on the event loop: some milliseconds. An expression that exceeds
+it is restarted in a thread."""
 THREADS_MAX: Final = 2
 WAIT_SECONDS_MAX: Final = 10.0
 """How long an evaluation waits for a thread."""

@@ -1,7 +1,7 @@
 """Compiled ValidatingAdmissionPolicies and bindings: rules, selectors and CEL expressions.
 
-Stored objects were validated when they were written, but perhaps by another release. What cannot be
-compiled is stored here as an error, and the policy's `failurePolicy` decides its effect.
+Stored objects were validated when they were written, but perhaps by another release. A part
+that cannot be compiled is kept as an error, and the policy's `failurePolicy` decides its effect.
 
 Not here: evaluation (`policies_evaluation`), and reviews of writes (`policies`).
 """

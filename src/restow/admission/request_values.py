@@ -92,9 +92,10 @@ def is_converted_locally(hosted: Hosted, attributes: Attributes) -> bool:
 
 
 def in_target_version(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object | None:
-    """Return an object of a write in a version, with its type, if no webhook must convert it.
+    """Return the object of a write, with its type, converted to the version of `hosted`.
 
-    Read-only: it may share parts with the given object. Raises a StatusError.
+    Call it only if `is_converted_locally`. The result is read-only: it may share parts with the
+    given object. Raises a StatusError.
     """
     if obj is None or has_own_kind(attributes):
         return obj

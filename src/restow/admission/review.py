@@ -59,7 +59,7 @@ class Attributes:
 
     @property
     def write(self) -> WriteOf:
-        """Return the kind of this write, as `concerns` gets it."""
+        """Return the kind of this write: the argument of `concerns`."""
         return WriteOf(self.operation, self.resource, self.version, self.subresource)
 
 
@@ -67,8 +67,8 @@ class Admission(Protocol):
     """A validating plug-in."""
 
     def concerns(self, write: WriteOf) -> bool:
-        """Return whether the plug-in handles such writes. The answer is cached until
-        `Chain.invalidate`, which a plug-in must trigger when its answer changes."""
+        """Return whether the plug-in handles such writes. The result is cached until
+        `Chain.invalidate`, which a plug-in must trigger when its result changes."""
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
         """Raise a StatusError, synchronously or when awaited, to refuse the write.

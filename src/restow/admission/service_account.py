@@ -26,7 +26,7 @@ from restow.registry.watch_cache import Entry
 ATTEMPTS_MAX: Final = 10
 """Number of reads of the account `default`. Other accounts are read once."""
 BACKOFF: Final = Backoff(initial_seconds=0.2, factor=1, max_seconds=0.2, jitter=0.5)
-"""Between two reads."""
+"""Delay between two reads of the account."""
 
 
 class PodAccounts:

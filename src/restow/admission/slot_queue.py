@@ -2,8 +2,8 @@
 
 It serves limits of this server that are no fault of the client, where an immediate 429 would be
 wrong. Slots are shared between users like those of requests (`restow.request.limits`). Users in
-`system:masters` come first, then the user who holds the fewest slots, then the one who waits
-longest. A request that waits too long, or finds the queue full, gets a 429.
+`system:masters` come first, then the users who hold the fewest slots; users with equally many are
+served in rotation. A request that waits too long, or finds the queue full, gets a 429.
 
 Not here: the work for which the slots are taken.
 """
@@ -49,14 +49,14 @@ class SlotQueue:
         self._refusal_message = refusal
         self._waiting_max = waiting_max
         self._waiting: dict[str, deque[_Waiter]] = {}
-        """By user, the one who was served last at the end."""
+        """By user; the user who was served last is at the end."""
         self._masters: set[str] = set()
         """Waiting users in `system:masters`; they come first."""
         self._count = 0
 
     async def enter(self, user: User, *, seconds_max: float, by_seconds: float) -> QueuedSlot:
-        """Return a slot; the caller must leave it. Raises a 429 after `seconds_max`, a 504 at the
-        deadline `by_seconds`."""
+        """Return a slot; the caller must call its `leave`. Raises a 429 after `seconds_max`, a 504
+        at the deadline `by_seconds`."""
         name, pool = user.name, self._pool
         if not self._waiting and pool.has_slot_for(name):
             return QueuedSlot(self, pool.take(name))
@@ -83,7 +83,7 @@ class SlotQueue:
         return QueuedSlot(self, Slot(pool, name))
 
     def on_slot_left(self) -> None:
-        """A slot was left: serve the next request in the queue."""
+        """Admit the next request in the queue, after a slot was released."""
         if self._waiting:
             self._serve_next()
 
@@ -129,7 +129,7 @@ class SlotQueue:
 
 
 class QueuedSlot:
-    """A slot of a pool with a queue. Leaving it twice is the same as once."""
+    """A slot of a pool with a queue. `leave` is idempotent."""
 
     __slots__ = ("_queue", "_slot")
 

@@ -139,7 +139,7 @@ class MutatingWebhooks:
         try:
             patched = validated_patch(attributes, hosted, verdict.patch.apply(sent))
         except (StatusError, MachineryError) as error:
-            # The webhook answered, so this is an internal error whatever the failure policy.
+            # The webhook responded, so this is an internal error whatever the failure policy.
             raise status.internal(f'admission webhook "{hook.name}": {error}') from error
         if path := renamed(sent, patched):
             message = f'admission webhook "{hook.name}" attempted to change {path}'
@@ -327,7 +327,7 @@ class _WebhookCaller:
             by_seconds=attributes.context.request.answer_by_seconds,
         )
         if self._seconds_left(attributes) <= 0:
-            # The client already received a timeout error: a late answer must not store the object.
+            # The client already got a timeout error: a late response must not store the object.
             raise status.timeout(TOO_LATE)
         try:
             verdict = read_review(

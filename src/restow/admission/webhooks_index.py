@@ -62,7 +62,7 @@ class AdmissionWebhook:
     is_reinvoked: bool
     """Whether it is called again when a later webhook changed the object."""
     problem: str = ""
-    """Why it cannot be called: then each call fails."""
+    """The reason why it cannot be called; each call then fails. Empty: it can."""
 
 
 class MatchingWebhook(NamedTuple):

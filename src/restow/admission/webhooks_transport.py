@@ -2,8 +2,8 @@
 
 A webhook may be slow, unavailable or wrong, and only the writes that it matches may be affected. So
 each has its own connections and its own limit of calls in flight, each call has a deadline, and the
-length of an answer is limited. Redirects are not followed: the configuration names the server to
-call. Answers of a webhook appear in no error or log, except the message for the client.
+length of a response is limited. Redirects are not followed: the configuration names the server to
+call. Responses of a webhook appear in no error or log, except the message for the client.
 
 Limits of this server do not count as failures of a webhook; otherwise a client could bypass a
 webhook with `failurePolicy: Ignore` by sending many writes. A call without a free slot waits in a
@@ -14,7 +14,7 @@ changes are completed.
 A Service is resolved like those of aggregated APIs, with the same restrictions on addresses. A URL
 may also name this machine: a user who may write one may write any URL.
 
-Not here: the content of a review and of its answer (`webhooks`,
+Not here: the content of a review and of its response (`webhooks`,
 `restow.apimachinery.admission_review`).
 """
 
@@ -59,7 +59,7 @@ LIMITS: Final = BackendLimits(requests_max=CALLS_MAX + MASTERS_MAX, streams_max=
 
 
 class WebhookCallFailed(Exception):
-    """A webhook call failed, or its answer was invalid."""
+    """A webhook call failed, or its response was invalid."""
 
     def __init__(self, why: str, *, code: int = UNAVAILABLE) -> None:
         super().__init__(why)
@@ -124,7 +124,7 @@ class HookCalls:
         user: User,
         by_seconds: float = math.inf,
     ) -> bytes:
-        """Send a review and return the body of the answer. Raises WebhookCallFailed, or a
+        """Send a review and return the body of the response. Raises WebhookCallFailed, or a
         StatusError for a limit of this server.
 
         `seconds_max` limits both the time in the queue and the time of the call; `by_seconds` is

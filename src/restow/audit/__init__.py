@@ -1,13 +1,14 @@
 """The audit log: records each request and its outcome, one line of JSON for each stage.
 
-    policy_file -> policy      which requests are recorded, and at which level
-    ids                        the audit ID of a request
-    auditor -> lines, bodies   the content of an event; `redaction`: what is never recorded
-    sink -> log_file           writes events to files without blocking requests
+    policy_file -> policy            which requests are recorded, and at which level
+    auditor -> event_parts, bodies   the content of an event
+    redaction                        removes secrets from events
+    sink -> log_file                 writes events to files
 
 The format is audit.k8s.io/v1 of Kubernetes.
 
-Not here: its composition (`restow.apiserver.audit`), and any decision about a request.
+Not here: its composition (`restow.apiserver.audit`), audit IDs (`restow.request.audit_ids`), and
+any decision about a request.
 """
 
 from restow.audit.auditor import Auditor, AuditSink

@@ -1,14 +1,14 @@
 """Creates the audit events of each request, as the audit policy requires.
 
-    begin     the user is authenticated     -> RequestReceived
-    complete  the answer exists             -> ResponseComplete (Panic after an internal error)
-    stream    the answer has started        -> ResponseStarted, and ResponseComplete at its end
-    short     a get from the watch cache    -> the same as begin and complete, on the fast path
+    begin      the request is authorized     -> RequestReceived
+    complete   the response exists           -> ResponseComplete (Panic after an internal error)
+    stream     the response has started      -> ResponseStarted, and ResponseComplete at its end
+    write_get  a get from the watch cache    -> the same as begin and complete, on the fast path
 
 A request whose authentication fails gets one event of stage ResponseStarted, as in Kubernetes. An
 error in this module is counted and logged; it never affects the request.
 
-Not here: the output of events (`sink`), and the answers to requests.
+Not here: the output of events (`sink`), and the responses to requests.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Auditor:
         self._unauthenticated_rules = policy.rules_for(None)
         self._sink = sink
         self.put: Final = sink.put
-        """Write an event as it is."""
+        """Write an event unchanged."""
         self._clock = clock
         self._monotonic = clock.monotonic
         self.reason = reason
@@ -211,7 +211,7 @@ class Auditor:
                 self._failed(context, error)
 
     def complete(self, context: Context, answer: HttpResponse) -> None:
-        """Record the answer of a request."""
+        """Record the response to a request."""
         try:
             record: AuditRecord | None = context.audit
             if record is None:
@@ -236,7 +236,7 @@ class Auditor:
             self._failed(context, error)
 
     def stream(self, context: Context, stream: Stream) -> None:
-        """Record a request whose answer is streamed."""
+        """Record a request whose response is streamed."""
         try:
             record: AuditRecord | None = context.audit
             if record is None:
@@ -247,7 +247,7 @@ class Auditor:
             self._failed(context, error)
 
     def abandoned(self, context: Context) -> None:
-        """Record a request without a recipient: the client disconnected, or it timed out."""
+        """Record a request whose response cannot be sent: client disconnected, or timeout."""
         record: AuditRecord | None = context.audit
         if record is None or record.kind is None:
             return
@@ -345,7 +345,7 @@ class Auditor:
     def _complete_brief(
         self, context: Context, record: AuditRecord, answer: HttpResponse, response_status: bytes
     ) -> None:
-        """Record the answer of a typical request on a faster path: its parts are encoded later."""
+        """Record the response to a typical request on a fast path: its parts are encoded later."""
         info, request, user = context.info, context.request, context.user
         name = info.name
         if not name and info.verb == "create":
@@ -366,7 +366,7 @@ class Auditor:
         else:
             response_status = b',"responseStatus":{"metadata":{},"code":%d}' % stream.status
         if isinstance(stream, PullStream):
-            # The answer is complete, but not sent yet.
+            # The response is complete, but not sent yet.
             cut = Body(is_cut=kind.level >= REQUEST_RESPONSE)
             self._write(context, record, COMPLETE, response_status, bodies=(NOTHING, cut))
             return
@@ -424,7 +424,7 @@ class Auditor:
         return annotations_part(is_allowed=record.is_allowed, reason=reason, extra=noted)
 
     def _failed(self, context: Context, error: Exception) -> None:
-        """Record nothing more of this request."""
+        """Log and count the error, and record nothing more about this request."""
         self.failures += 1
         context.audit = SILENT
         logger.error(FAILED, exc_info=error)

@@ -32,7 +32,7 @@ _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _GZIP: Final = b"Content-Encoding: gzip"
 _YAML: Final = b"application/yaml"
 _FAILED: Final = 400
-# Answers that may repeat the request body.
+# Responses that may repeat the request body.
 _REPEATING: Final = frozenset({400, 422})
 _METADATA: Final = b'"metadata":{'
 _NAME: Final = b'"name":"'
@@ -116,7 +116,7 @@ STATUS_BEGIN: Final = (b'{"kind":"Status"', protobuf_messages.STATUS_BEGIN)
 
 
 def status_part(answer: HttpResponse, *, is_secret: bool) -> bytes:
-    """Return the responseStatus of an answer."""
+    """Return the responseStatus of a response."""
     code = answer.status
     if code < _FAILED and not (
         isinstance(answer.body, bytes) and answer.body.startswith(STATUS_BEGIN)
@@ -168,7 +168,7 @@ def _whole(answer: HttpResponse) -> bytes:
 
 
 def name_in(answer: HttpResponse) -> str:
-    """Return the name of the object in an answer, or an empty string if it is not easy to find."""
+    """Return the name of the object in a response, or an empty string if it is not easy to find."""
     body = answer.body
     if not isinstance(body, bytes):
         return ""

@@ -44,7 +44,7 @@ HEADS: Final = tuple(
     b'{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"%b","auditID":"' % name.encode()
     for name in LEVEL_NAMES
 )
-"""The begin of an event, by audit level."""
+"""The start of an event, by audit level."""
 ALLOWED: Final = (
     b',"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}\n'
 )

@@ -38,7 +38,7 @@ class AuditSender(NamedTuple):
     user_json: bytes
     """The encoded authenticated user, without impersonation."""
     users_json: bytes
-    """The same with the impersonated user."""
+    """`user_json`, followed by the encoded impersonated user, if any."""
     origin: bytes
 
 

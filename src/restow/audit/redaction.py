@@ -32,7 +32,7 @@ _SEPARATORS: Final = re.compile(r"([&;])")
 
 
 def holds_secrets(info: RequestInfo) -> bool:
-    """Return whether the bodies of such requests and their answers may contain secrets."""
+    """Return whether the bodies of such requests and their responses may contain secrets."""
     return (
         info.resource in _SECRET_RESOURCES
         or (info.resource, info.subresource) in _SECRET_SUBRESOURCES

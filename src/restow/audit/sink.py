@@ -1,12 +1,12 @@
 """Writes events to a file, in batches or blocking.
 
-In batch mode the answer does not wait for the disk: events wait in memory, up to a limit, and a
+In batch mode the response does not wait for the disk: events wait in memory, up to a limit, and a
 task passes the lines of many events to a thread. Events beyond the limit, and events that the disk
 rejects, are lost; they are counted, and logged once per outage. A killed process loses the waiting
 events: a fraction of a second.
 
-In blocking mode each line is passed to the operating system before the answer is sent. A slow disk
-slows down the server.
+In blocking mode each line is passed to the operating system before the response is sent. A slow
+disk slows down the server.
 
 Neither mode fails a request.
 

@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnonymousAccess:
-    """Where requests without a credential are accepted as `system:anonymous`."""
+    """The paths at which requests without a credential are accepted as `system:anonymous`."""
 
     enabled: bool = True
     paths: frozenset[str] = frozenset()

@@ -30,8 +30,8 @@ USERS_MAX: Final = 1_024
 
 
 def _is_plain(request: HttpRequest) -> bool:
-    """Return whether answers can be sent as stored: JSON, not pretty-printed, and with an audit ID
-    chosen by the server."""
+    """Return whether responses can be sent as stored: JSON, not pretty-printed, and with an audit
+    ID chosen by the server."""
     headers = request.headers
     agent = headers.get("user-agent") or ""
     return (

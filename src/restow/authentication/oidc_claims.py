@@ -21,7 +21,7 @@ Claims = dict[str, Any]
 
 
 def user_of_claims(config: JwtAuthenticator, claims: Claims) -> User:
-    """Return the user. Raises JwtInvalid without the values of claims."""
+    """Return the user. Raises JwtInvalid; its message contains no values of claims."""
     mappings = config.claim_mappings
     extra: list[tuple[str, tuple[str, ...]]] = []
     if isinstance(jti := claims.get("jti"), str) and jti:

@@ -29,7 +29,7 @@ from restow.client.transport import ClientRequest, HttpTransport
 from restow.registry.errors import DoAgain
 
 FETCH_SECONDS_MAX: Final = 10.0
-"""For both documents together: requests wait for them."""
+"""Time limit for both documents together, because requests wait for them."""
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 FRESH_SECONDS: Final = 300.0
 """Interval of periodic fetches, so that revoked keys are removed."""
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class _FetchFailed(Exception):
-    """Why a fetch failed, for people; it contains nothing of the answer."""
+    """A fetch failed. The message contains nothing from the response."""
 
 
 class IssuerKeys:

@@ -43,14 +43,14 @@ from restow.registry.watch_cache import Entry
 from restow.request.context import User
 
 KEEPS_SECONDS: Final = 0.5
-"""Together with the half second of cached objects, a deleted account is rejected within a
-second."""
+"""How long a connection may reuse the result. The cached objects may be another half second old, so
+a deleted account is rejected within a second."""
 KNOWN_MAX: Final = 10_000
 INVALID_SINCE: Final = "kubernetes.io/legacy-token-invalid-since"
 
 
 class TokenRefused(Exception):
-    """Why a token is rejected; the message does not contain the token."""
+    """A token is rejected. The message contains the reason, and not the token."""
 
 
 class Identified(NamedTuple):

@@ -1,11 +1,11 @@
 """Objects that service account tokens depend on: read from the watch cache, with bounded staleness.
 
-Where the store can say synchronously that the cache is up to date, this is checked for each
-request. Where it needs a round trip (etcd), it is checked at most every half second, once for all
-requests; a request that finds the cache too old is retried after the check. If the store does not
-answer, the request gets a 503, because a token must not be accepted based on stale objects.
+If the store can confirm without a round trip that the cache is up to date, this is checked for each
+request. Otherwise (etcd) it is checked at most every half second, once for all requests; a request
+that finds the cache too old is retried after the check. If the store does not respond, the request
+gets a 503, because a token must not be accepted based on stale objects.
 
-Not here: the fields of an object that matter.
+Not here: the checks of these objects (`service_accounts`).
 """
 
 from __future__ import annotations

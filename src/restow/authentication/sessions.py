@@ -180,9 +180,8 @@ class Sessions:
 class SessionAuthenticator:
     """Authenticates users by their session cookie.
 
-    An invalid cookie is ignored. Browsers send it automatically, perhaps one of another cluster
-    that was at this address before, and the page that requests a new one must not be refused for
-    it.
+    An invalid cookie is ignored. A browser may still send the cookie of another cluster that had
+    this address before, and must nevertheless get the page that requests a new cookie.
     """
 
     keeps_seconds: Final = 0.0  # Not cached, because a cookie is valid for some methods only.

@@ -51,7 +51,7 @@ class _Decision(NamedTuple):
     reasons: tuple[tuple[_Names, str], ...]
     """Allowed names with the reason, up to the first rule that allows all names."""
     error: str
-    """Which roles are missing, for denied requests."""
+    """The missing roles, for the message of a denied request."""
 
 
 class Rbac:

@@ -1,7 +1,7 @@
 """An index of all roles and bindings by subject: which rules a user has, and from which binding.
 
-It is updated object by object and keeps only what decisions need. Invalid objects grant nothing,
-and neither does a binding whose role is missing, which the reason reports.
+It is updated object by object and keeps only what decisions need. Invalid objects grant nothing.
+A binding whose role is missing grants nothing either, and the reason of the decision reports it.
 
 Default roles apply until the store delivers an object of the same name, so that a new cluster works
 immediately.
@@ -52,7 +52,7 @@ class Grant(NamedTuple):
     source: RuleSource
     rules: tuple[PolicyRule, ...]
     error: str = ""
-    """Why it grants nothing."""
+    """The reason why the binding grants nothing; empty if it grants its rules."""
 
 
 class RoleIndex:
