@@ -38,7 +38,7 @@ VERBS_ALL: Final = (
     "update",
     "watch",
 )
-# The server answers a review; nothing is stored.
+# The server evaluates a review; nothing is stored.
 VERBS_REVIEW: Final = ("create",)
 VERBS_STATUS: Final = ("get", "patch", "update")
 
@@ -68,7 +68,7 @@ class Subresource:
     body_kind: str = ""
     """The kind of the request body, if it is not that of the response."""
     takes_path: bool = False
-    """Whether a path of the backend may follow its own, as in `/proxy/some/path`."""
+    """Whether further path segments, for the backend, may follow: `/proxy/some/path`."""
 
 
 STATUS: Final = Subresource(name="status", verbs=VERBS_STATUS)
@@ -126,9 +126,9 @@ class Kind:
     key_prefix: str
     """Keys are `/registry/<prefix>/[<namespace>/]<name>`."""
     persisted: bool = True
-    """False for reviews, which are answered and not stored."""
+    """False for reviews, which the server evaluates and does not store."""
     cohabits_with: GroupKind | None = None
-    """The kind whose store and versions objects of this one share."""
+    """The kind with which this one shares its key prefix and stored versions."""
 
     tracks_generation: bool = False
     generation_first: int = 1
@@ -146,9 +146,9 @@ class Kind:
     status_keeps_metadata: bool = False
     """Whether an update of the status keeps labels, annotations and the like unchanged."""
     status_keeps: tuple[str, ...] = ()
-    """The fields of the metadata that it keeps, if not all."""
+    """The fields of the metadata that an update of the status keeps, if not all."""
     is_graceful: bool = False
-    """Whether a delete has a grace period, until which the object stays with deletionTimestamp."""
+    """Whether a delete has a grace period, in which the object has a deletionTimestamp."""
     orphans_by_default: bool = False
     """Whether dependents are orphaned by a delete without propagationPolicy."""
     follows_owners: bool = True

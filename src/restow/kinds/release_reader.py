@@ -61,7 +61,7 @@ def read_release(data: bytes, source: str) -> Release:
 
 
 class _Reader:
-    """Reads nodes; it has the name of the file for error messages."""
+    """Reads YAML nodes. It keeps the name of the file for error messages."""
 
     def __init__(self, source: str) -> None:
         self._source = source

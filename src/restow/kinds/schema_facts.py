@@ -2,12 +2,11 @@
 
 Fields that clients must send although Go omits them when empty, and the reverse; fields with
 enumerated values; default values of absent fields; structs of which one field is set. A field is
-named `Struct.field` and means it in every version; where two groups differ, the name begins with
-group and version (`core.v1.Event.reason`).
+named `Struct.field`, for all versions; if two groups differ, the name begins with group and version
+(`core.v1.Event.reason`).
 
 Not here: the tables of the types, their merge rules (`restow.apimachinery.apply`), and validation,
 which checks more than a schema.
-object is valid: a schema says less than that.
 """
 
 from collections.abc import Mapping

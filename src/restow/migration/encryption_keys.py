@@ -36,7 +36,7 @@ _KMS: Final = "kms"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedKeys:
-    """What the servers that report a resource tell about encryption keys, each key by its id."""
+    """The encryption keys that the servers report for a resource. Each key is given by its id."""
 
     writes: Mapping[str, str] = field(default_factory=dict)
     """The key with which each server writes."""
@@ -51,7 +51,8 @@ class ReportedKeys:
     custom: frozenset[str] = frozenset()
     """Servers that have the resource from a CRD."""
     is_split: bool = False
-    """Whether the condition AllEncryptionKeysEqual says that servers write with different keys."""
+    """Whether servers write with different keys, according to AllEncryptionKeysEqual and its
+    reason."""
 
     @property
     def agreed(self) -> str:

@@ -1,4 +1,4 @@
-"""Events: what controllers report to people about an object, written to the API asynchronously.
+"""Events of controllers about objects, for users; written to the API asynchronously.
 
     recorder = EventRecorder(client, component="restow-migrator", host=hostname)
     tasks.spawn("events", recorder.run())
@@ -75,7 +75,7 @@ class _Note(NamedTuple):
 
 @dataclass(slots=True)
 class _Written:
-    """An Event in the API, as far as it is remembered."""
+    """The recorded properties of an Event in the API."""
 
     name: str
     count: int

@@ -14,7 +14,7 @@ from typing import Final
 from restow.aio import Clock
 
 TROUBLE_SECONDS_MAX: Final = 60.0
-"""A part with errors becomes unhealthy after so long without a success."""
+"""A part with errors becomes unhealthy after this time without a success."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class ControllerHealth:
             part.trouble = why
 
     def problem(self, name: str) -> str:
-        """Why a part is not healthy; empty if it is."""
+        """The reason why a part is not healthy; empty if it is."""
         part = self._parts[name]
         silent = self._clock.monotonic() - part.success_seconds
         if part.trouble and silent > TROUBLE_SECONDS_MAX:

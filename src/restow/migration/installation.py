@@ -34,7 +34,7 @@ _WRITE: Final = WriteOptions(field_manager="restow-install")
 
 
 class InstallFailed(Exception):
-    """The CRDs could not be installed; the text says what to do."""
+    """The CRDs could not be installed. The message contains the remedy."""
 
 
 class InstallOutcome(StrEnum):
@@ -48,7 +48,7 @@ class InstallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What was done for one kind, or what a dry run would do."""
+    """The result for one kind, or the result that a dry run predicts."""
 
     name: str
     """Name of the CRD: `storagestates.migration.k8s.io`."""

@@ -6,7 +6,7 @@
 The lease is released whenever the controller stops, so that another process does not wait until it
 expires. Two leaders at once, which no lease can exclude, are harmless: all writes are conditional.
 
-Not here: what a controller does.
+Not here: the controllers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Part:
     name: str
     lease: str
     make: Callable[[Callable[[], bool]], Runs]
-    """Creates the controller for each term. The argument tells whether this process leads."""
+    """Creates the controller for each term. The argument returns whether this process leads."""
     silence_seconds_max: float
     """A healthy controller may be silent for this long."""
     problem_of: Callable[[Runs], str] | None = None

@@ -2,8 +2,8 @@
 
     read the agreement -> all stored in the target? -> create a migration -> wait for it -> narrow
 
-Where controllers run, the migrator processes the migration, and this module only watches it. Where
-none run, the engine runs here, and the rules of the trigger create the migration and update the
+If controllers run, the migrator processes the migration, and this module only watches it. If none
+run, the engine runs here, and the rules of the trigger create the migration and update the
 StorageState of this resource. On a server without a migration API the objects are migrated as well,
 and the result is recorded in a ConfigMap.
 
@@ -88,7 +88,7 @@ from restow.migration.trigger.storage_version_watch import Behind, StorageVersio
 REQUEST_KIND: Final = "StorageVersionMigration"
 POLL_SECONDS: Final = 0.25
 RUNS_MAX: Final = 5
-"""How often an interrupted run is resumed."""
+"""Maximum number of times that an interrupted run is resumed."""
 RETRY_BACKOFF: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.5)
 RECONCILES_MAX: Final = 6
 TRIGGER_SECONDS_MAX: Final = 10.0
@@ -303,7 +303,7 @@ class ManualMigration:
         return ""
 
     async def _why_stored(self, resource: GroupResource, agreed: AgreementCheck) -> str:
-        """Why there is nothing to do, if the StorageState says so; empty if raw values differ."""
+        """The reason why nothing is to be done, given a narrowed state; empty if values differ."""
         key = f", under the key {agreed.target_key}" if agreed.target_key else ""
         text = f"all objects are stored as {agreed.target_version or agreed.target}{key}"
         if not self._scans:
@@ -362,8 +362,8 @@ class ManualMigration:
         return api, await self._client.create(api.resource, _plain_request(resource, api.resource))
 
     async def _retry_elsewhere(self, resource: GroupResource) -> None:
-        """Let a trigger in another process retry at once: it backs off after a failed migration,
-        and creates a new one as soon as the failed one is deleted."""
+        """Delete the failed migration, so that a trigger in another process creates a new one
+        without waiting for its backoff."""
         if not await self._delete_failed(resource):
             return
         try:

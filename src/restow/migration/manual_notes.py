@@ -3,7 +3,7 @@
     data:
       deployments.apps: {"target": …, "mark": …, "time": …, "objects": …}
 
-The next run skips what has not changed. A record that cannot be parsed is ignored.
+The next run skips resources that have not changed. A record that cannot be parsed is ignored.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Notes:
         return Note.of_text(text(mapping(found, "data"), str(resource)))
 
     async def write(self, resource: GroupResource, note: Note | None) -> None:
-        """Record a migration beside the others. Raises a StatusError or ConnectionFailed."""
+        """Add or replace the record of a resource. Raises a StatusError or ConnectionFailed."""
         if note is None:
             return
         for attempt in range(ATTEMPTS_MAX):

@@ -39,13 +39,13 @@ from restow.migration.remote_apis import API_SERVICES, left_alone_text, remote_a
 from restow.migration.store_scan import ScanFailed, scan_store
 
 OBJECTS_MAX: Final = 50_000
-"""Limit of one list; a note says if more were left out."""
+"""Limit of one list; a note reports omitted objects."""
 
 
 async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
     """Read the resources of these names, as users type them; without names, all.
 
-    Raises NoSuchResource for a name that the server does not know, and the errors of discovery.
+    Raises NoSuchResource for a name that the server does not have, and the errors of discovery.
     """
     discovered = await client.discover()
     wanted = frozenset(discovered.find(name).group_resource for name in names)

@@ -18,7 +18,7 @@ from restow.migration.encryption_keys import PLAIN, ReportedKeys, labels_of
 
 
 class KeyProblem(NamedTuple):
-    """What blocks the use of a key, and what to do about it."""
+    """A problem that blocks the use of a key, and its remedy."""
 
     what: str
     advice: str
@@ -33,9 +33,9 @@ class KeysSeen:
     servers: tuple[tuple[str, str], ...] = ()
     """Each server that reports, and the key with which it writes."""
     waiting: tuple[tuple[str, str], ...] = ()
-    """The servers that wait until they can write with another key, and that key."""
+    """The servers that wait for permission to write with another key, each with that key."""
     blind: tuple[tuple[str, str], ...] = ()
-    """The servers that cannot read one of those keys, and that key."""
+    """The servers that cannot read one of those keys, each with that key."""
     persisted: tuple[str, ...] = PLAIN
     """The keys under which objects may be stored."""
 

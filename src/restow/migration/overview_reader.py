@@ -124,8 +124,8 @@ def with_evidence(
 
 
 def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> tuple[ResourceStatus, str]:
-    """Compare the raw values with a StorageState that is ok: the status, and why it is not ok with
-    what to do, unless the notes say so."""
+    """Compare the raw values with a StorageState that is ok: the status, and the reason and remedy
+    if it is not ok, unless the notes contain them."""
     if not stored.is_expected or seen.stores:
         return ResourceStatus.OK, ""  # no server scans the store, or it is a store of their own
     if stored.scan is None:
@@ -236,7 +236,7 @@ def _versions(discovered: DiscoveredResources) -> dict[str, set[GroupVersion]]:
 def _stored_as(discovered: DiscoveredResources) -> dict[GroupResource, ApiResource]:
     """Resources that share their objects with another one, such as the two of events.
 
-    They have the same hash, which is computed from the kind as it is stored.
+    They have the same hash, which is computed from the stored kind.
     """
     first: dict[tuple[str, str], ApiResource] = {}
     found: dict[GroupResource, ApiResource] = {}

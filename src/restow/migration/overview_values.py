@@ -24,8 +24,8 @@ class ResourceStatus(StrEnum):
     """The storage status of a resource."""
 
     OK = "ok"
-    """Every raw value is in the current version and encryption key, and can be listed; on clusters
-    whose servers do not scan the store: the StorageState says so."""
+    """Every raw value is in the current version and encryption key, and can be listed. On clusters
+    whose servers do not scan the store, this is according to the StorageState."""
     UNREADABLE = "unreadable"
     """The store holds values that the server cannot read."""
     MIGRATING = "migrating"
@@ -37,7 +37,7 @@ class ResourceStatus(StrEnum):
     UNKNOWN = "unknown"
     """The persisted versions are not tracked."""
     LEFT_ALONE = "left alone"
-    """An aggregated server stores it, and does not report how, or not any more."""
+    """An aggregated server stores it, and does not report its storage versions (any more)."""
     GONE = "gone"
     """It has a StorageState, and no server serves it."""
 
@@ -81,7 +81,7 @@ class ResourceSeen:
     """The encryption keys; None: no server encrypts it."""
     verdict: ResourceStatus = ResourceStatus.UNKNOWN
     remark: str = ""
-    """Why the status is worse than the StorageState says, and what to do."""
+    """The reason why the status is worse than the StorageState indicates, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class ClusterOverview:
     unread: list[Unread] = field(default_factory=list)
     """Resources that could not be listed."""
     notes: list[str] = field(default_factory=list)
-    """What could not be read, and what to do about it."""
+    """Descriptions of the data that could not be read, with remedies."""
 
 
 def agreement_of(resource: ResourceSeen) -> str:

@@ -1,6 +1,6 @@
 """Creates trigger and migrator as parts of a process, from its options.
 
-Not here: what the parts do, and the process around them.
+Not here: the implementation of the parts, and the process around them.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class NotPossible(Exception):
-    """The controllers cannot run on this server; the text says why, and what to do."""
+    """The controllers cannot run on this server. The message contains the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Whether the objects of a cluster can be read: every resource is listed, page by page.
 
-A value that a server cannot decode makes each list of its resource fail with 500, whatever
-StorageStates say. Lists are metadata-only, and no page is kept.
+A value that a server cannot decode makes each list of its resource fail with 500, independently
+of StorageStates. Lists are metadata-only, and no page is kept.
 
 Not here: storage versions of the objects, and remedies for those that cannot be read.
 """

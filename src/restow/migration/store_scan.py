@@ -39,7 +39,7 @@ OnProgress = Callable[[int, int | None], None]
 
 
 class ScanFailed(Exception):
-    """The store could not be scanned; the text says why and what to do."""
+    """The store could not be scanned. The message contains the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

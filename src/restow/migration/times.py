@@ -1,4 +1,4 @@
-"""Timestamps as API objects have them.
+"""Parses and formats the timestamps of API objects.
 
 Not here: a clock.
 """

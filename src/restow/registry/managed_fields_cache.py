@@ -35,7 +35,7 @@ class ManagedFieldsCache:
         self._nbytes = 0
 
     def note(self, key: str, entries: list[Any], *, is_whole: bool) -> None:
-        """Remember the managed fields of an object. `is_whole`: the object is entirely in the
+        """Cache the managed fields of an object. `is_whole`: the object is entirely in the
         normalized form that this server writes."""
         known = self._known
         before = known.get(key)

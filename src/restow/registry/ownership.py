@@ -89,7 +89,7 @@ def check_update(resource: Resource, new: Object, old: Object) -> None:
 def guard_of_update(resource: Resource, new: Object, old: Object) -> Guard | None:
     """Return the additional guard that an update by a client requires, if any.
 
-    A StorageState that a client has created does not say who verifies migrations. A client may
+    A StorageState that a client has created does not record who verifies migrations. A client may
     remove hashes from it only if no server has ever reported the resource.
     """
     if resource.root != _STATES_ROOT or _verifier(old) or not _narrows(new, old):

@@ -181,7 +181,7 @@ class Resource:
     converter: Converter
     shape: Shape
     traits: Mapping[str, VersionTraits] = field(default_factory=dict)
-    """By version, from the CRD; empty for kinds without a CRD."""
+    """The traits of each version, from the CRD; empty for kinds without a CRD."""
     remote: RemoteConversion | None = None
     """The conversion webhook; if set, it is used instead of the converter."""
     origin: CrdOrigin | None = None

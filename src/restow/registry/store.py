@@ -277,9 +277,9 @@ class ResourceStore(ObjectReader):
         return seen
 
     async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:
-        """Commit a plan that is right for one state and one version, and never encode it again.
+        """Commit a plan that is valid for one state and one version only, without retries.
 
-        None when that is done; otherwise what kept it from being done.
+        Return None after the commit, otherwise the outcome that prevented it.
         """
         return await self._committer.rewrite(plan)
 

@@ -1,8 +1,8 @@
 """Queues of writes: of conflicting writes to one object, and of objects that take long to plan.
 
 Most writes do not conflict and do not wait. A write whose guard on the object failed waits here for
-the writes that failed before it. Without a queue, of many concurrent writes to one object all but
-one fail in each round, and some in every retry.
+the writes that failed before it. Without a queue, only one of many concurrent writes to
+an object succeeds in each round, and some writes fail in all retries.
 
 New writes never wait here, and the wait is short: a webhook that is called for a write may write
 the same object before it responds, and conflict with that write.
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from restow.aio import Clock
 
 WAIT_SECONDS_MAX: Final = 2.0
-"""After so long a write proceeds without the lock: its holder may depend on this write."""
+"""After this time a write proceeds without the lock: its holder may depend on this write."""
 
 
 HEAVY_ITERATIONS: Final = 3

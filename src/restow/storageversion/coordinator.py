@@ -4,8 +4,8 @@
     run:   renew the key; collect entries of expired servers; repair lost registrations
     close: close everything -> leave -> remove the server's own entries
 
-A server whose key is gone closes everything, joins under a new id and registers again before its
-next write. This file alone defines the order; other modules implement the steps.
+A server whose membership key was deleted closes everything, joins under a new id and registers
+again before its next write. This file alone defines the order; other modules implement the steps.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     mirror, membership -> encoding table -> planners -> registrar -> collector
         -> selected versions, remote reconciler, keys -> custom resources
 
-Not here: what the parts do, and in which order they start (`coordinator`).
+Not here: the order in which the parts start (`coordinator`), and their implementations.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ async def _accept_store() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorOptions:
-    """How a server participates in coordination."""
+    """Options of one server's participation in coordination."""
 
     membership: MembershipOptions
     may_change_mode: bool = False
-    """Whether it may start beside servers that use another coordination mode."""
+    """Whether it may start while servers with another coordination mode run."""
     may_force: bool = False
     """Whether it may select a version while servers run that do not vote."""
     loose_bound_seconds: float = 60.0
-    """For how long a server without a fence may act on its last confirmed view."""
+    """How long a server without a fence may act on its last confirmed view."""
     confirm_store: Callable[[], Awaitable[None]] = _accept_store
     """Called before this server joins; raises a `StorageError` for a store of another cluster."""
 

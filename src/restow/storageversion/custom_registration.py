@@ -1,4 +1,4 @@
-"""Registers custom resources of one server, and answers what all servers have reported of them.
+"""Registers custom resources of one server, and evaluates the entries that all servers report.
 
 Not here: when to register a resource (`custom_resources`), and how its entry is computed
 (`registration_planner`).
@@ -26,7 +26,8 @@ from restow.storageversion.rules import StorageVersionEntry
 
 
 class CustomRegistration:
-    """Registers the custom resources of one server. Implements `custom_resources.Registration`."""
+    """Registers the custom resources of one server. Implements
+    `custom_resources.CustomRegistrar`."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class CustomRegistration:
         self._on_change: Callable[[str, str], None] | None = None
 
     def wake(self, on_change: Callable[[str, str], None] | None) -> None:
-        """Set the callback, by group and plural, for when the answers below may have changed."""
+        """Set the callback for changed entries of a resource (group, plural); None removes it."""
         self._on_change = on_change
 
     def report_changed(self, resource: GroupResource) -> None:
@@ -66,8 +67,7 @@ class CustomRegistration:
             own.definition != resource.origin.uid or own.encoding_version not in resource.decodable
         ):
             # The entry belongs to a deleted CRD or to a version that the CRD no longer has. Remove
-            # it,
-            # so that no server waits for what this server cannot continue.
+            # it, so that no server waits for an entry that this server cannot update.
             await self.withdraw(resource)
         self._hosted.add(name_of(resource.kind.group_resource))
         try:
@@ -95,8 +95,7 @@ class CustomRegistration:
         it."""
         found = {e.server_id for e in self._entries(group, plural) if e.definition == uid}
         # Servers in mode "off" report nothing and follow the CRDs themselves. Aggregated servers
-        # serve
-        # only their own groups.
+        # serve only their own groups.
         return all(
             server_id in found
             for server_id, record in Participants(self._mirror).servers().items()

@@ -4,11 +4,11 @@ All servers follow the CRDs. When a CRD is created or changed, a server builds a
 reports how it will write it, and hosts it in the same step in which it may be written: routes,
 discovery and the hash follow. Until then the old resource is served; after that no write in the old
 version can commit, because the fence compares the encoder key. While a CRD is being deleted, the
-entry says that this server creates no new objects; when the CRD is gone, so is the entry.
+entry says that this server creates no new objects; when the CRD is deleted, the entry is removed.
 
 A server that cannot confirm that it has the newest CRDs withdraws its entries of custom resources,
-so that the others need not wait for it. Not here: what a CRD means (`resources.custom`), how a
-registration is computed (`registration_planner`), and the controllers that set conditions and
+so that the others need not wait for it. Not here: the meaning of a CRD (`restow.registry.custom`),
+how a registration is computed (`registration_planner`), and the controllers that set conditions and
 delete the instances (`controllers`).
 """
 
@@ -71,7 +71,7 @@ class CustomRegistrar(Protocol):
         """
 
     async def withdraw(self, resource: Resource, *, error: str = "", is_gone: bool = False) -> None:
-        """Close a resource and withdraw its entry; `error` says why.
+        """Close a resource and withdraw its entry; `error` is the reason, for clients.
 
         `is_gone`: the CRD is deleted, and so are its objects.
         """

@@ -17,7 +17,7 @@ from restow.registry.resource import Resource
 from restow.storage.interface import Revision
 
 OLDER_WRITES_SECONDS: Final = 30.0
-"""The store has answered, or dropped, every commit that was sent this long before."""
+"""Age at which a commit can no longer take effect: the store has processed or dropped it."""
 NO_ERROR: Final = "<nil>"
 
 
@@ -76,7 +76,8 @@ class EncodingTable:
 
     def readable(self, resource: Resource) -> ReadableRevisions:
         """Return the revisions at which this server can read every stored value: while it is a
-        member and has reported what it can read, no server stores anything else."""
+        member and has reported its decodable versions and keys, no server stores values in
+        others."""
         since, last = self._since.get(resource.root), self._member_at()
         if since is None or last is None:
             raise self._closed(resource)
@@ -98,7 +99,7 @@ class EncodingTable:
         self._errors.pop(resource.root, None)
 
     def close(self, resource: Resource, *, error: str = "") -> None:
-        """Stop writing a resource; `error` says why."""
+        """Stop writing a resource; `error` is the reason, for the message of rejected writes."""
         before = self._encodings.pop(resource.root, None)
         self._since.pop(resource.root, None)
         if error:
@@ -148,7 +149,7 @@ class LooseTable(EncodingTable):
         self._bound_seconds = bound_seconds
         self._fresh_at = clock.monotonic() - bound_seconds
         self._older: dict[tuple[str, str], dict[str, float]] = {}
-        """By root and CRD uid: until when writes in an earlier version may commit."""
+        """By root and CRD uid: the times until which writes in earlier versions may commit."""
 
     def open(self, resource: Resource, encoding: Encoding) -> None:
         self._note_older(resource, encoding.api_version)

@@ -1,7 +1,7 @@
 """Errors of the coordination between servers.
 
 CoordinationError
-├── MembershipLost       this server's key is gone; it must join again before it writes
+├── MembershipLost       this server's key was deleted; it must join again to write
 ├── VersionUnsupported   this server cannot read or write what the cluster stores
 │   └── KeyUnsupported       because it lacks an encryption key
 ├── ModeRefused          this server uses another coordination mode than the running servers
@@ -19,7 +19,7 @@ class CoordinationError(Exception):
 
 
 class MembershipLost(CoordinationError):
-    """This server's membership key is gone."""
+    """This server's membership key was deleted."""
 
 
 class VersionUnsupported(CoordinationError):

@@ -1,6 +1,6 @@
 """Detects from the number of requests whether a server is idle except for rewrites.
 
-Not here: how a rewrite adapts (`rewrite_page.Pace`).
+Not here: how a rewrite adapts (`rewrite_page.RewritePace`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 SAMPLE_SECONDS: Final = 0.01
 """Interval between two reads of the number of requests."""
 IDLE_SECONDS: Final = 0.1
-"""How long a server must have had no other request to count as idle."""
+"""A server without other requests for this long counts as idle."""
 
 
 class ForegroundLoad:

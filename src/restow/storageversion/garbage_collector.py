@@ -7,7 +7,7 @@ further changes are guarded by the absence of the key, which is final, so that a
 and repeat them.
 
 All servers watch; the unexpired server with the lowest id acts first, and the others act when it
-does not. Not here: what a server does when its own key is gone.
+does not. Not here: the reaction of a server whose own key was deleted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from restow.storageversion.vote_objects import VOTES_PREFIX, name_of_vote
 SWEEP_SECONDS: Final = 30.0
 """Interval of full collections, which do not depend on the watches."""
 STEP_IN_SECONDS: Final = 1.0
-"""How much longer than the first collector the others wait."""
+"""Additional delay of the servers that are not the first collector."""
 PAUSE_SECONDS: Final = 0.05
 """Pause between two passes, so that one pass handles all changes of one transaction."""
 CATCH_UP_SECONDS: Final = 2.0
@@ -87,7 +87,7 @@ AT_ONCE_MAX: Final = 8
 COLLECT_ATTEMPTS_MAX: Final = 3
 LEASE_SECONDS_MAX: Final = 24 * 3600.0
 LEASE_SECONDS_UNKNOWN: Final = 60.0
-"""For a record that cannot be decoded: longer than any configured lease duration."""
+"""Assumed for a record that cannot be decoded: longer than any configured lease duration."""
 
 logger = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ class StorageVersionGarbageCollector:
                 await self.forget_state(name)
 
     async def forget_state(self, name: str) -> None:
-        """Delete the StorageState of a custom resource whose CRD is gone and that no server
+        """Delete the StorageState of a custom resource whose CRD was deleted and that no server
         reports.
 
         A CRD that was removed by force (its finalizers patched away) leaves objects behind. Then

@@ -52,7 +52,7 @@ class KeyWatch:
         self._due: dict[str, None] = {}  # Ordered, so that runs are reproducible.
         self._wake = asyncio.Event()
         self.errors: dict[str, str] = {}
-        """By name, why resources are not registered with the preferred keys."""
+        """By resource name: the reason why it is not registered with the preferred keys."""
         keys.listeners.append(self.check_all)
 
     def check_all(self) -> None:

@@ -4,8 +4,8 @@
     =    renew -> write the key, guarded by its last revision
     =    leave -> delete the key
 
-A deleted key is never created again: a server whose key is gone is no member, and joins again under
-another id. Not here: when another server counts as expired (`garbage_collector`).
+A deleted key is never created again: a server whose key was deleted is no member, and joins again
+under another id. Not here: when another server counts as expired (`garbage_collector`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        """Whether this server has a key, as far as it knows."""
+        """Whether this server has a key, according to its last read or write of it."""
         return self._revision is not None
 
     @property
@@ -171,7 +171,7 @@ class Membership:
         )
 
     async def renew(self, *, settled: bool | None = None) -> bool:
-        """Renew the key. False: it is gone, and this server is no member any more."""
+        """Renew the key. False: the key was deleted, and this server is no longer a member."""
         assert self._record is not None
         if settled is not None:
             self._record = msgspec.structs.replace(self._record, settled=settled)
@@ -216,8 +216,8 @@ class Membership:
         return None
 
     async def _touch(self, guard: Guard, extra: tuple[Write, ...] = ()) -> bool:
-        """Write the key and return whether that succeeded; the recorded revision is current
-        afterwards."""
+        """Write the key and return whether that succeeded. The recorded revision is current
+        afterwards, unless the outcome is unknown and the key cannot be read."""
         assert self._record is not None
         own_id, began_at = self._id, self._clock.monotonic()
         self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)

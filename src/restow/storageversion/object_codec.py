@@ -2,7 +2,7 @@
 
 These kinds have one stored version in all releases. Servers write them in their own transactions
 below the API, which rejects writes of their fields by clients. Other content, such as labels, is
-kept. Not here: when they are written.
+kept. Not here: when these objects are written.
 """
 
 from __future__ import annotations

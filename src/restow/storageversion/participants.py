@@ -19,7 +19,7 @@ from restow.storageversion.rules import Obstacle, StorageVersionEntry, obstacle_
 
 
 class Participants:
-    """The servers of the cluster, as this server's mirror has them."""
+    """The servers of the cluster, as recorded in this server's mirror."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -74,11 +74,11 @@ class Participants:
         return self._unfenced
 
     def is_garbage(self, name: str, entry: StorageVersionEntry) -> bool:
-        """Return whether an entry belongs to a server that is gone.
+        """Return whether an entry belongs to an expired server.
 
         An entry without a server key and without an encoder key belongs to a server that does not
-        participate, such as a kube-apiserver. It counts until that server's Lease is gone. An entry
-        from another store has its keys there, and the servers of that store remove it.
+        participate, such as a kube-apiserver. It counts until that server's Lease is deleted. An
+        entry from another store has its keys there, and the servers of that store remove it.
         """
         if entry.store:
             return False
@@ -90,5 +90,5 @@ class Participants:
         return self._mirror.get(lease_key(entry.server_id)) is None
 
     def obstacle(self, entries: tuple[StorageVersionEntry, ...]) -> Obstacle | None:
-        """Return what prevents an agreement; None: nothing does."""
+        """Return the reason that prevents an agreement, or None."""
         return obstacle_to(entries, self.modes(), self.unfenced())

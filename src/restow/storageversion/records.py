@@ -35,7 +35,7 @@ MODES_KEY: Final = Key("/restow/modes")
 """Written by a server that joins in another mode than the others; guards what they compute."""
 UNREPORTED_KEY: Final = Key(f"{MODES_KEY}/unreported")
 """Written, together with `MODES_KEY`, in the transaction in which a server with mode `off` joins,
-before its first write. The key stays when that server is gone: the next server that registers
+before its first write. The key stays after that server has left: the next server that registers
 compares it with the mark on each StorageState."""
 CORE_GROUP: Final = "core"
 _HELD: Final = "held"

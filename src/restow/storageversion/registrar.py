@@ -85,9 +85,9 @@ class Registrar:
         self._runtime = runtime
         self._keys = keys
         self._scanned: dict[str, tuple[str, str, str]] = {}
-        """By root, for which server id, unreported server, and CRD (uid) the raw values were last
-        scanned. While this server is a member, others store only what it can read, unless they do
-        not report, or the CRD is recreated."""
+        """By root: the server id, the unreported server and the CRD uid at the last scan of the raw
+        values. While this server is a member, others store only values that it can read, unless
+        they do not report, or the CRD is recreated."""
         self._opened = opened
         self.conflicts = 0
 
@@ -235,8 +235,7 @@ class Registrar:
         keys = self._readable_keys(resource)
         foreign_keys = [key_id for key_id in listed if not is_readable(key_id, keys)]
         # A CRD that was recreated under the same name may have other versions: objects of the old
-        # CRD
-        # were deleted with it, or the scan finds them.
+        # CRD were deleted with it, or the scan finds them.
         is_listed = UNKNOWN_HASH not in persisted and not (foreign and resource.origin is not None)
         # KEP-1201 0.28: a server that cannot read the stored data does not start to write
         # KEP-2343 4.7: a server refuses persisted versions that it does not support

@@ -96,10 +96,10 @@ class RegistrationPlanner(Protocol):
         """Return the key that this server would write with now. Raises `KeyUnsupported`."""
 
     def without_garbage(self, name: str, kind: str) -> StorageVersionChange | None:
-        """Plan the removal of expired entries; None when nothing is recorded of the resource."""
+        """Plan the removal of expired entries; None when nothing is recorded for the resource."""
 
     def names(self) -> Iterable[str]:
-        """Return the resources of which something is recorded."""
+        """Return the resources that have a record in the store."""
 
     def unfounded(self) -> Iterable[str]:
         """Return the resources that this server reports and does not serve."""
@@ -157,7 +157,7 @@ class ReportPlanner:
         return Planned(found, self._fence(resource, entry))
 
     def _version_for(self, resource: Resource, current: tuple[StorageVersionEntry, ...]) -> str:
-        """Return the version that this server would write: the one that it prefers.
+        """Return the version that this server would write: if possible, the one that it prefers.
 
         A CRD may name a version that was just added. Until all other servers report that they can
         read it, this server writes one that they can; its own entry already lists the new one as
@@ -183,7 +183,7 @@ class ReportPlanner:
         self, resource: Resource, current: tuple[StorageVersionEntry, ...]
     ) -> None:
         """Raise `NotSettled` while others report a resource of the same name that comes from
-        another CRD, or from none: they may store it otherwise.
+        another CRD, or from none: they may store it differently.
 
         A recreated CRD has its own vote; an aggregated server has no CRD.
         """
@@ -520,7 +520,7 @@ class VotePlanner(ReportPlanner):
         self, entries: tuple[StorageVersionEntry, ...], before: Vote, after: Vote
     ) -> tuple[StorageVersionEntry, ...]:
         """Return the entries after a change of the selection. Entries of strict voters change with
-        it. Loose voters learn of it later, so their entries list both versions."""
+        it. Loose voters follow later, so their entries list both versions."""
         if before.selected == after.selected:
             return entries
         modes = self._participants.modes()

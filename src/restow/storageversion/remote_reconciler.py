@@ -1,7 +1,7 @@
 """Reconciles the main servers' entries of this store's servers with the store.
 
     expired   an entry whose server has neither its membership key nor an encoder key in the
-              store is removed: both are gone for good. They are read in that order, since a
+              store is removed: neither is created again. They are read in that order, since a
               server with a membership key may write the encoder key
     own       an entry for a resource that this server has closed is removed, up to the
               revision at which its encoder key was absent; a resource that it writes without an

@@ -1,7 +1,7 @@
 """Registration of a server with its own store, which reports to the main servers first.
 
 Such a server participates in the agreement of its own store like every server, and is fenced there.
-The main servers list the same entries, at least as restrictively at any time. One registration has
+At any time, the main servers list the same entries, or more restrictive ones. One registration has
 three steps:
 
     hold    one transaction in the own store: the entry, and an encoder key that matches no write
@@ -13,7 +13,8 @@ A registration that fails half-way has only closed the resource. Two more rules:
 
 - An entry has the revision of its hold as its sequence. The main servers reject older entries.
 - An entry is withdrawn only after a read of the own store has shown that the encoder key is absent
-  (`remote_reconciler`): up to that revision, or for good when the server's key is gone too.
+  (`remote_reconciler`): up to that revision, or permanently if the server's membership key is
+  absent too.
 
 Usage: create a `Remote` and pass it to the `Coordinator`. Only the mode `report` is supported,
 because a vote would change all entries of a store at once, before the main servers could be
@@ -75,8 +76,8 @@ logger = logging.getLogger(__name__)
 class MainApi(Protocol):
     """Client of the main servers' API for storage version entries.
 
-    Each call has a time limit and may be repeated. Raises `NotReported`, whose text tells an
-    unreachable server from a rejection.
+    Each call has a time limit and may be repeated. Raises `NotReported`; its message
+    distinguishes an unreachable server from a rejection.
     """
 
     async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> None:

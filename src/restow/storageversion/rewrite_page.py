@@ -296,7 +296,7 @@ class PageWork:
                 if rest_seconds:
                     await self._rest(rest_seconds)
                 return
-            # A failed guard does not tell in which version the object is now: read it.
+            # A failed guard does not show in which version the object is now: read it.
             current = await self._current(plan, stopped)
             plan = None if current is None else await self._plan(current)
             if plan is None:
@@ -347,9 +347,8 @@ class PageWork:
         raise outcome
 
     async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> StoredValue | None:
-        # A write with an unknown outcome may still commit, but only under its guards; the next
-        # attempt
-        # finds the object rewritten then.
+        # A write with an unknown outcome may still commit, but only under its guards; then the
+        # next attempt finds the object rewritten.
         if isinstance(stopped, Unknown) or stopped.guard is plan.guard:
             return await self._values.get(plan.guard.key)
         raise Aborted(

@@ -26,7 +26,8 @@ class Aborted(CoordinationError):
 
 
 class RewritePlan:
-    """The rewrite of one object from one state. Implements `resources.plans.Plan`."""
+    """The rewrite of one object from one state. Implements
+    `restow.registry.write_plans.WritePlan`."""
 
     __slots__ = ("_target", "_value", "guard", "resource")
 
@@ -95,7 +96,7 @@ def _decode(value: bytes) -> Object:
 
 
 def _is_ours(obj: Object, kind: str, target: str) -> bool:
-    """Return whether a value has one type and no resource version, like every value restow
-    stores."""
+    """Return whether a value has this kind and version and no resource version, like every value
+    that restow stores."""
     named = obj["kind"] == kind and obj["apiVersion"] == target
     return named and "resourceVersion" not in obj["metadata"]

@@ -29,7 +29,8 @@ UNFENCED: Final = "UnfencedServer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageVersionEntry:
-    """How one server writes a resource, and what it can read."""
+    """The entry of one server: the version and key that it writes a resource with, and those that
+    it can read."""
 
     server_id: ServerId
     encoding_version: str
@@ -45,7 +46,8 @@ class StorageVersionEntry:
     store: str = ""
     """The id of the store that holds the server's keys; empty: the store of this StorageVersion."""
     sequence: int = 0
-    """Of an entry with a store: the revision there at which it was reported. Newer entries win."""
+    """For an entry with a store: the revision of that store at which it was reported. An entry with
+    a higher one is newer, and replaces this one."""
     other_versions: tuple[str, ...] = ()
     """Further versions that the server may write at present: a server without a fence is switching
     to another version, and earlier writes may still commit."""
@@ -113,11 +115,12 @@ class PersistedVersions:
     current: str = ""
     epoch: int = 0
     keys: tuple[str, ...] = (IDENTITY,)
-    """If a version is unknown, so are the keys."""
+    """If a version is unknown, the keys are unknown too."""
     unreported: str = ""
     """The last server that wrote without reporting and that this state accounts for."""
     verifier: str = ""
-    """Whose evidence allows the removal of hashes (`restow.apis.names`); empty: never recorded."""
+    """The verifier whose evidence allows the removal of hashes (`restow.apis.names`); empty: none
+    is recorded."""
 
 
 # Entries.
@@ -309,7 +312,7 @@ def state_after(
     """Return the state after versions with the hashes `written`, and `keys`, were added to it.
 
     `agreed` is the hash of the agreed version, `epoch` the epoch of the agreement. A new state
-    begins with "Unknown", because no record tells what was stored before. "Unknown" is added again
+    begins with "Unknown", because no record shows what was stored before. "Unknown" is added again
     while a server writes without reporting (`is_unknown`), and when such a server has written that
     the state does not account for (`unreported`, the last one). An empty `verifier` keeps the old
     one.

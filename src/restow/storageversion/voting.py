@@ -48,7 +48,7 @@ def with_candidate(vote: Vote, candidate: Candidate) -> Vote:
 
 
 def drop_stale_candidates(vote: Vote, members: Collection[ServerId]) -> Vote:
-    """Return the vote without the candidates of servers that are gone."""
+    """Return the vote without the candidates of servers that do not participate any more."""
     # KEP-1201 0.9: drop candidates of servers that do not participate
     found = tuple(candidate for candidate in vote.candidates if candidate.server_id in members)
     return replace(vote, candidates=found)
@@ -83,7 +83,7 @@ def holding_back(
 def first_selection(
     preferred: str, own: ServerId, members: Members, entries: Iterable[StorageVersionEntry]
 ) -> str | None:
-    """Return the version that the first voter selects beside non-voters; None: it must wait.
+    """Return the version that the first voter selects while non-voters run; None: it must wait.
 
     Non-voters write the version that they prefer, so it can only be the one that all of them have
     reported. The voter waits for a server that has no entry and may still write.
@@ -98,7 +98,7 @@ def first_selection(
     versions = {version for server_id, version in reported.items() if server_id in others}
     if not versions:
         return preferred
-    # KEP-1201 0.14: beside servers that do not vote, select what they write
+    # KEP-1201 0.14: while servers run that do not vote, select the version that they write
     return versions.pop() if len(versions) == 1 else None
 
 

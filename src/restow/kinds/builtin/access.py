@@ -1,6 +1,6 @@
 """Authentication and authorization: RBAC, certificates, reviews of tokens and of access.
 
-The server answers reviews and never stores them.
+The server evaluates reviews and never stores them.
 
 Only rows. `restow.kinds.kind` documents the columns.
 """

@@ -3,7 +3,7 @@
 Each version can express the other one's empty selector: with a requirement on a label that no pod
 has. The label is reserved for that.
 
-Not here: anything else; otherwise the two versions are alike.
+Not here: other fields, which are equal in both versions.
 """
 
 from __future__ import annotations

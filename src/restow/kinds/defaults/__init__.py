@@ -140,7 +140,7 @@ def _begin(group: str, kind: str, obj: Object) -> None:
 
 
 def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
-    """Keep fields of the old object in an update."""
+    """Set the fields that an update keeps or derives from the old object."""
     match group, kind:
         case "", "PersistentVolumeClaim":
             core.join_data_sources(new)

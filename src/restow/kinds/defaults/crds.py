@@ -18,7 +18,7 @@ _HTTPS_PORT: Final = 443
 
 
 def default_definition(obj: Object, _version: str) -> None:
-    """Derive names from the kind, as Kubernetes does."""
+    """Set default names, derived from the kind, and the defaults of `conversion`."""
     spec = child(obj, "spec")
     names = child(spec, "names")
     kind = names.get("kind")

@@ -1,6 +1,6 @@
 """Validation of the kinds through which servers agree on storage versions.
 
-The messages of StorageVersion are those of the reference.
+The messages for StorageVersion are those of kube-apiserver.
 
 Not here: write access to them (`restow.registry.ownership`).
 """
@@ -20,7 +20,7 @@ from restow.apimachinery.name_formats import (
 from restow.kinds.validation.fields import Causes, Object, check_length, listed, part, require
 
 _EMPTY: Final = "must be non-empty"
-# The two spaces after the first comma are those of the reference.
+# kube-apiserver has two spaces after the first comma.
 _LABEL_EXAMPLE: Final = (
     " (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
@@ -35,7 +35,7 @@ _NO_AGREEMENT: Final = (
 )
 _STATE_NAME_RULE: Final = 'must be spec.resource.resource+"."+spec.resource.group'
 HASHES_MAX: Final = 1024
-"""Other controllers append a hash at each change, even if it is listed already."""
+"""Limit of listed hashes: other controllers append one at each change, without deduplication."""
 REPORTERS_MAX: Final = 256
 HASH_LENGTH_MAX: Final = 253
 KEY_LENGTH_MAX: Final = 2048
@@ -44,7 +44,7 @@ REPORTER_LENGTH_MAX: Final = 1024
 
 
 def validate_storage_version(causes: Causes, new: Object, old: Object | None) -> None:
-    """Validate one of `internal.apiserver.k8s.io`: its name on create, its status on update."""
+    """Validate a StorageVersion (`internal.apiserver.k8s.io`): name on create, status on update."""
     if old is None:
         _name_causes(causes, new, ("group", "resource"))
         return
@@ -71,7 +71,7 @@ def validate_vote(causes: Causes, new: Object, old: Object | None) -> None:
 
 
 def validate_storage_state(causes: Causes, new: Object, old: Object | None) -> None:
-    """Validate one of `migration.k8s.io`: its name is its resource, which is immutable."""
+    """Validate a StorageState (`migration.k8s.io`): its name is its resource, and is immutable."""
     plural, group = _resource_of(new)
     if old is not None:
         status = part(new, "status")

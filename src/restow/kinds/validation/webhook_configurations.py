@@ -1,6 +1,6 @@
 """Validation of admission webhook configurations, mutating and validating ones.
 
-An update need not meet rules that the old object does not meet: it may be older than they are.
+An update may violate rules that the old object violates: the object may be older than the rules.
 
 Not here: calling webhooks, and their client configuration (`webhook_clients`).
 """

@@ -81,7 +81,7 @@ class AgreementCheck(Protocol):
     """The encryption key with which all servers write; empty: none is reported."""
     epoch: int | None
     by: str
-    """The kind of evidence, as it is written to the proof."""
+    """The kind of evidence, as written to the proof."""
 
     @property
     def mark(self) -> str:
@@ -237,7 +237,7 @@ class Reported:
         epoch = found.reading.epoch
         self.epoch = int(epoch) if epoch.isdecimal() else None
         self.seen = found.reading
-        """The last state up to which the agreement is known to hold without interruption."""
+        """The last state for which the agreement has been confirmed without interruption."""
         self._begun = found.reading
         self._name = found.name
         self._kind = resource.kind

@@ -2,7 +2,7 @@
 
     informers          one for each migration API that is served
     open migrations    the oldest of each resource, several resources concurrently
-    engine             runs one; its outcome says whether to retry
+    engine             runs one; its outcome decides whether to retry
 
 It is level-triggered and keeps only the state of running migrations: results are in the objects. It
 deletes nothing.

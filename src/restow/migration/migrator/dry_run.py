@@ -31,7 +31,7 @@ class DryRunDone:
     """Would be rewritten, or are in the target version already."""
     refused: int = 0
     unknown: int = 0
-    """Only a real write can tell."""
+    """Objects for which only a real write shows the result."""
     settled: int = 0
     """Changed meanwhile and then accepted, or deleted."""
 

@@ -452,7 +452,7 @@ class _Run:
         return f"; storedVersions is {noted.storage_version}"
 
     async def _fail(self, ending: RunEnd, reason: str, message: str) -> RunOutcome:
-        """Mark the migration as failed, whatever the agreement is."""
+        """Mark the migration as failed, even if the agreement is lost."""
         message = message[:MESSAGE_LENGTH_MAX]
         if self._writer is not None:
             await self._writer.failed(

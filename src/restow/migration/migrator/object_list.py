@@ -44,7 +44,7 @@ class Listed:
 
     refs: list[ObjectRef]
     token: str
-    """Of the next page; empty on the last one."""
+    """The continue token of the next page; empty on the last one."""
     remaining: int | None
 
 
@@ -76,7 +76,7 @@ class ObjectList:
             await self._runtime.clock.sleep(wait_seconds)
 
     async def page_once(self, token: str) -> Listed:
-        """The same in one try; only expired tokens and unsupported formats are handled at once."""
+        """List a page without retries, except for expired tokens and unsupported formats."""
         asked, expirations = token, 0
         while True:
             try:

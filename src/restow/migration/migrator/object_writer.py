@@ -2,7 +2,7 @@
 
 The patch contains only uid and resource version. A server whose encoding equals the stored bytes
 keeps the resource version; if they are in another version, or under another key, it stores the
-object again. So the resource version in the response tells whether it was rewritten. No other field
+object again. So the resource version in the response shows whether it was rewritten. No other field
 is sent, and a concurrent update is never overwritten.
 
 For a resource without patches the object is read and updated, on the same conditions.

@@ -9,7 +9,7 @@ there, and other clients still get their share.
     in flight            grows                       stays             halves
 
 The floor is the best round so far. It expires periodically, and is measured again with few requests
-in flight, since the speed of a server changes for reasons of its own.
+in flight, since the speed of a server varies over time.
 
 Pure: time is an argument. Not here: waiting, and the requests themselves.
 """

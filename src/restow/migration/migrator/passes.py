@@ -39,7 +39,7 @@ class PageDone:
     """Changed concurrently and in the target version now, or deleted."""
     failed: int = 0
     failures: tuple[ObjectFailure, ...] = ()
-    """At most some of those that failed; `failed` counts all."""
+    """Some of the failed objects; `failed` counts all of them."""
     remaining: int | None = None
     """Number of objects that follow, if the server reports it."""
     moment: str = ""
@@ -54,7 +54,7 @@ class AgreementLost(Exception):
 
 
 class Pages(Protocol):
-    """One way to rewrite. Requesting a page again is harmless, from another process too."""
+    """One way to rewrite. Requesting a page twice is harmless, even from two processes."""
 
     async def page(self, token: str) -> PageDone:
         """Rewrite the objects of the page of a token; the empty token is the first page.

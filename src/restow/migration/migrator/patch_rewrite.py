@@ -164,7 +164,7 @@ class PatchRewrite:
             self._next = None
 
     async def _settle(self, ref: ObjectRef, work: _Work) -> None:
-        """Write one object, with retries. Raises an error that concerns more than the object."""
+        """Write one object, with retries. Raises an error that affects more than this object."""
         conflicts = failures = 0
         must_read = False
         while True:
@@ -247,7 +247,7 @@ def _failure(ref: ObjectRef, error: StatusError | ConnectionFailed) -> ObjectFai
 
 
 def _first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error, if all of them say that the page failed; otherwise the whole group."""
+    """The first error, if all of them mean that the page failed; otherwise the whole group."""
     _, others = errors.split((StatusError, ConnectionFailed))
     first = errors.exceptions[0]
     return errors if others is not None or isinstance(first, BaseExceptionGroup) else first

@@ -2,14 +2,14 @@
 
     migration.k8s.io          conditions with lastUpdateTime; status.progress, status.failedObjects;
                               the token also in spec.continueToken
-    storagemigration.k8s.io   standard conditions, and nothing else of ours in the status
+    storagemigration.k8s.io   standard conditions; restow writes nothing else to the status
 
 Conditions are a list, which a merge patch replaces as a whole: each status is computed from the
 last one that was read, written with its resource version as precondition, and retried a bounded
-number of times. Annotations are patched with only the uid as precondition. A migration that has
-ended stays ended, by any client.
+number of times. Annotations are patched with only the uid as precondition. The end of
+a migration is final, whichever client has written it.
 
-Not here: when anything is written.
+Not here: the times of the writes.
 """
 
 from __future__ import annotations

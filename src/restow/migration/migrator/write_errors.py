@@ -23,7 +23,7 @@ from restow.apimachinery.status import StatusError
 from restow.client import ConnectionFailed
 
 CONFLICTS_MAX: Final = 8
-"""How often an object is read again after a concurrent change."""
+"""Maximum number of reads of an object after concurrent changes."""
 WEBHOOK_ATTEMPTS_MAX: Final = 3
 OBJECT_ATTEMPTS_MAX: Final = 5
 SERVER_ATTEMPTS_MAX: Final = 8

@@ -4,7 +4,7 @@ Also whether an encryption key can be removed.
 
     values          state of a cluster, target release, findings
     targets         releases: the versions that they read and write
-    rules           pure: what blocks a release
+    rules           pure: the blockers and warnings of a release
     stored_rules    pure: whether the target reads every raw value
     intermediate    pure: the release to upgrade to before the target
     cluster_reader  reads a cluster through its API, and has its store scanned

@@ -1,4 +1,4 @@
-"""Reads through the API of a cluster what the rules of preflight need.
+"""Reads the input of the preflight rules through the API of a cluster.
 
     StorageStates        persisted versions (`migration.k8s.io`)
     StorageVersions      the versions that each server writes and reads, and whether they agree
@@ -7,8 +7,9 @@
     migrations           running and failed ones
     discovery            resources, and their storage version hashes
 
-What a cluster does not serve is left out; what it serves but cannot be read is reported. Objects
-are untrusted input: every type is checked. Not here: the conclusions (`rules`).
+Resources that a cluster does not serve are omitted; resources that it serves but that cannot be
+read are reported. Objects are untrusted input: every type is checked. Not here: the conclusions
+(`rules`).
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ async def read_cluster(
 
 
 def _has_become_unknown(view: ClusterView, scan: StoreScan) -> bool:
-    """Whether a StorageState has changed since the scan, and says "Unknown"."""
+    """Whether a StorageState has changed since the scan, and contains "Unknown"."""
     return any(
         each.state_revision > scan.revision and UNKNOWN in (each.persisted or (UNKNOWN,))
         for each in view.resources
@@ -435,7 +436,7 @@ def _kind(found: ApiResource | None, definition: Object | None) -> str:
 
 
 def _disagreement(report: StorageVersion | None) -> str:
-    """Why the servers do not agree, by their conditions; empty if they do."""
+    """The reason why the servers do not agree, from the conditions; empty if they do."""
     if report is None:
         return ""
     for each in report.status.conditions:

@@ -71,7 +71,7 @@ class KeyedView:
 
     @property
     def servers(self) -> frozenset[str]:
-        """All servers that report, and write to the cluster's own store."""
+        """All servers that report and that write to the cluster's own store."""
         return frozenset(
             server
             for each in self.resources
@@ -86,7 +86,8 @@ class StoreCount:
 
     address: str
     problem: str = ""
-    """Why it is no evidence: the store could not be read, or is not that of this cluster."""
+    """The reason why the count is no evidence: the store could not be read, or is that of another
+    cluster. Empty: it is."""
     left: tuple[tuple[str, int], ...] = ()
     """Resources, and the number of their objects under the key."""
     undecided: tuple[tuple[str, int], ...] = ()
@@ -185,7 +186,7 @@ def _of_state(name: str, view: KeyedResource) -> Iterator[PreflightFinding]:
 
 
 def _why_unknown(view: KeyedResource) -> str:
-    """Why its StorageState does not tell; empty if it does."""
+    """The reason why its StorageState is unreliable; empty if it is reliable."""
     if view.persisted is None:
         return "it has no StorageState"
     if UNKNOWN in (view.persisted or (UNKNOWN,)):

@@ -1,9 +1,9 @@
-"""The rules: what blocks a release. Pure: a view of the cluster and a target in, a report out.
+"""The rules that block a release. Pure: a view of the cluster and a target in, a report out.
 
 A release is safe when (a) it can read every stored value at its key, (b) every server that can
 still write writes only versions that it can read, and (c) no server writes without reporting.
-Besides, the servers that run now must be able to read what it writes, since they run at the same
-time and are the target of a rollback, and no migration or upgrade may be in progress.
+Also, the servers that run now must be able to read the versions that it writes, since they run at
+the same time and are the target of a rollback, and no migration or upgrade may be in progress.
 
 (a) is decided by the raw values (`stored_rules`). StorageStates are an index: they can only add
 blockers. Without raw values, as on Kubernetes, they are the only evidence, and the report says so.
@@ -298,7 +298,7 @@ def _readable(
 
 
 def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[PreflightFinding]:
-    """Report a StorageState that does not tell what is stored.
+    """Report a StorageState that does not list the stored versions reliably.
 
     It blocks, unless the raw values were scanned after it became unknown: the scan covers all older
     writes, and the fences reject unreported ones.
@@ -319,7 +319,8 @@ def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[PreflightFind
 
 
 def _why_unknown(view: ResourceView, cluster: ClusterView) -> str | None:
-    """Why its StorageState does not tell what is stored; None: it does, or there is none."""
+    """The reason why the persisted versions in its StorageState are unreliable; None: they are
+    reliable, or not expected to exist."""
     if view.persisted is None:
         return "it has no StorageState" if cluster.kubernetes_minor is None else None
     if UNKNOWN in (view.persisted or (UNKNOWN,)):
@@ -334,7 +335,7 @@ def _why_unknown(view: ResourceView, cluster: ClusterView) -> str | None:
 def _history(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """Without a StorageState: old versions may remain if objects were never rewritten."""
+    """Report that old versions may remain, without a StorageState that shows a rewrite."""
     if view.persisted is not None or cluster.kubernetes_minor is None or cluster.scan is not None:
         return
     written = stored_before(view.resource, cluster.kubernetes_minor)
@@ -380,7 +381,7 @@ def _rollback(
         ),
         advice=str(remedy),
         intermediate=remedy,
-        # Voting servers write the selected version, which all can read, until the last is gone.
+        # Voting servers write the selected version, which all can read, until the last one leaves.
         is_blocking=not is_voted,
     )
 
@@ -408,9 +409,9 @@ def _same_locations(
 def _written(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """The target can read what servers that are not ready will write when they come back.
+    """Report servers that are not ready and will write a version that the target cannot read.
 
-    What the other servers write is in the StorageState, and checked with it.
+    The versions of the other servers are in the StorageState, and are checked with it.
     """
     if view.selected:
         return  # voting servers write the selected version
@@ -466,7 +467,7 @@ def _changed_owner(
 ) -> Iterator[PreflightFinding]:
     """Report a kind that a CRD defines and the target builds in: its servers would not become ready
     while the others run. In the other direction the CRD is accepted when the last server with the
-    built-in kind is gone; until then new servers do not serve it."""
+    built-in kind has left; until then new servers do not serve it."""
     if known is not None and not view.is_built_in:
         now, then, is_blocking = "defined by a CRD", f"built into {target.name}", True
     elif known is None and view.is_built_in:

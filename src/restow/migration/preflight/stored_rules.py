@@ -1,4 +1,4 @@
-"""Rules on raw values: whether the target reads each of them where it looks for it. Pure.
+"""Rules on raw values: whether the target reads each of them, at its key. Pure.
 
 Each prefix of keys has an owner in the target: a built-in resource, a CRD, or none. Each row of the
 scan must have the owner's scope, a version that the owner decodes, an encoding that servers read,
@@ -46,7 +46,7 @@ class _Owner:
     kind: str
     """Empty: not known."""
     what: str
-    """Why it can read only these versions, for messages."""
+    """The reason why it can read only these versions, for messages."""
     built_in: TargetResource | None = None
     """None: a CRD."""
 
@@ -175,7 +175,7 @@ def _misplaced(
     target: TargetRelease,
     view: ResourceView | None,
 ) -> PreflightFinding:
-    """Report values at keys where the target does not look for them."""
+    """Report values at keys that the target does not read."""
     found = " and ".join(sorted({row.scope for row in rows}))
     # Running servers do not find them either, so the API cannot return them.
     if view is not None and view.scopes.issuperset(row.scope for row in rows):
@@ -369,7 +369,7 @@ def _encrypted(key: str) -> str:
 
 
 def _deleting(rows: Sequence[StoredCount]) -> str:
-    """How to save and delete values that only the store itself returns."""
+    """Instructions to save and delete values that only the store itself returns."""
     keys = [shlex.quote(key) for row in rows for key in row.examples][:EXAMPLES_SHOWN_MAX]
     if not keys:
         return "save what is needed, and delete the values from the store"

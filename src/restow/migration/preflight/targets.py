@@ -63,7 +63,7 @@ def shipped_targets() -> Iterator[TargetRelease]:
 
 
 def target_of_release(release: Release) -> TargetRelease:
-    """Return what a restow server of this release reads and writes."""
+    """Return the versions that a restow server of this release reads and writes."""
     return TargetRelease(
         name=release.name,
         resources={kind.definition.group_resource: _hosted(kind) for kind in release.kinds},
@@ -71,7 +71,7 @@ def target_of_release(release: Release) -> TargetRelease:
 
 
 def target_of_kubernetes(release: KubernetesRelease) -> TargetRelease:
-    """Return what a real API server of this release reads and writes."""
+    """Return the versions that a kube-apiserver of this release reads and writes."""
     return TargetRelease(
         name=release.name,
         kubernetes_minor=release.minor,
@@ -103,7 +103,7 @@ def _hosted(kind: ReleaseKind) -> TargetResource:
 
 
 def running_target(view: ClusterView) -> TargetRelease:
-    """Return the versions that all running servers read: to check the cluster as it is."""
+    """Return the versions that all running servers read, to check the current state."""
     rows = () if view.scan is None else view.scan.rows
     prefixes = {resource: row.prefix for row in rows if (resource := resource_of(row))}
     return TargetRelease(

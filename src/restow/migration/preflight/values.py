@@ -121,7 +121,7 @@ class ResourceView:
     common: str = ""
     """The version that all servers write, if they agree."""
     disagreement: str = ""
-    """Why they do not agree, from their conditions."""
+    """The reason why they do not agree, from their conditions."""
     selected: str = ""
     """The version that was voted for: a new server writes this, whatever its release prefers."""
     custom_versions: tuple[str, ...] | None = None
@@ -139,7 +139,7 @@ class ResourceView:
     persisted_keys: tuple[str, ...] = (IDENTITY,)
     """The encryption keys of its StorageState."""
     written_keys: tuple[str, ...] = ()
-    """The encryption keys that servers write with, or will when all of them can read them."""
+    """The encryption keys that servers write with, or will once all servers can read them."""
     failed_migration: str = ""
     """The last migration, if it failed: its name and why."""
     migrations: tuple[str, ...] = ()
@@ -200,15 +200,15 @@ class ClusterView:
     is_reported: bool = True
     """Whether the StorageVersion API is served: otherwise it is not known how servers write."""
     unseen: tuple[str, ...] = ()
-    """What is served but could not be read."""
+    """Descriptions of served resources that could not be read."""
     notes: tuple[str, ...] = ()
-    """What could not be read and is not needed."""
+    """Descriptions of data that could not be read and is not needed."""
     namespaced: Mapping[GroupResource, bool] = field(default_factory=dict)
     """The scope of each resource, in the discovery of the server."""
     scan: StoreScan | None = None
     """The raw values; None: they were not scanned."""
     scan_problem: str = ""
-    """Why they were not scanned."""
+    """The reason why they were not scanned."""
     absent: tuple[AbsentServer, ...] = ()
     """Servers that the supervisor manages and that are not ready."""
 
@@ -230,14 +230,14 @@ class Evidence(StrEnum):
     VERIFIED = "verified-migrations"
     """StorageStates that were kept up to date without a gap, and narrowed by verified passes."""
     DISCOVERY = "discovery-only"
-    """What servers write now. It does not show what was stored before."""
+    """The versions that servers write now. They do not show what was stored before."""
 
 
 class Reason(StrEnum):
     """The kind of a blocker or warning."""
 
     MISPLACED = "misplaced"
-    """Values at keys where the target does not look for them."""
+    """Values at keys that the target does not read."""
     UNREADABLE = "unreadable"
     """Values that are not objects, or that no server can decrypt."""
     UNOWNED = "unowned"
@@ -256,7 +256,7 @@ class Reason(StrEnum):
     UNREPORTED_WRITER = "unreported-writer"
     """A server writes without reporting its storage versions."""
     WRITES_UNREADABLE = "writes-unreadable"
-    """A server writes what the target cannot read."""
+    """A server that is not ready will write a version that the target cannot read."""
     KEY_UNREADABLE = "key-unreadable"
     """Values are encrypted with a key that the target does not have."""
     ENCRYPTION_CONFIG = "encryption-config"
@@ -273,7 +273,7 @@ class Reason(StrEnum):
     DISAGREEMENT = "disagreement"
     MIGRATING = "migrating"
     NO_WAY_BACK = "no-way-back"
-    """The target writes what a running server cannot read."""
+    """The target writes a version that a running server cannot read."""
     VANISHING = "vanishing"
     """There are objects of a resource that the target does not have."""
     UNSEEN = "unseen"

@@ -112,7 +112,7 @@ def _forget(view: TriggerView, state: StateSeen, shown: str, now: Now) -> list[A
 def _record_change(
     view: TriggerView, state: StateSeen, shown: str, memory: Memory, now: Now
 ) -> list[Action]:
-    """Current hash, appended hash and heartbeat in one update."""
+    """Delete open migrations; update current hash, appended hash and heartbeat at once."""
     reason = OBJECTS_FAILED if owed_by_failures(view) else "the storage version has changed"
     status = StateStatus(
         persisted=appended(state.status.persisted, memory.owed | {shown}),

@@ -280,7 +280,7 @@ def _forget(
 def _stop_if_leading(
     view: TriggerView, reading: ReportedReading, update: UpdateState
 ) -> list[Action]:
-    """Migrations that the leader deletes already before its own report is written."""
+    """Delete open migrations, if this is the leader, before its own report is written."""
     if not reading.is_leader or update.change is None:
         return []
     return cancel(view.migrations, update.reason)
@@ -331,7 +331,7 @@ def _hold_gate(since_seconds: float, *, now: Now, settings: Settings) -> Migrati
 def _active_gate(
     state: StateSeen, memory: Memory, *, now: Now, settings: Settings
 ) -> MigrationGate:
-    """Every reporter was active less than a period ago, by its clock and by ours.
+    """Open when every reporter was active less than a period ago, by its clock and by this one.
 
     Less, not at most: a reporter that agreed for a whole period and was active within it has
     reported twice.

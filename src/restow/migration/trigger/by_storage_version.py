@@ -87,7 +87,7 @@ def decide_by_storage_version(
 def _has_gap(view: TriggerView, reading: StorageVersionReading, memory: Memory | None) -> bool:
     """Whether servers may have written versions that were not recorded.
 
-    A new controller knows from a successful migration which StorageVersion was accounted for. A
+    For a new controller, a successful migration shows which StorageVersion was accounted for. A
     migration that was only created is no evidence: any user may create one.
     """
     if reading.epoch or (not reading.uid and view.state is not None and view.state.epoch):

@@ -2,7 +2,7 @@
 
     discovery -> resources and APIs
     watches (StorageVersions, StorageStates, migrations) -> enqueue a resource
-    workers -> reconcile it (`reconciler`), and enqueue it again: when the rules say so, when a
+    workers -> reconcile it (`reconciler`), and enqueue it again: when the rules require it, when a
                watch sees a change, or after a third of a polling period
 
 Watches only enqueue; every reconciliation reads its input itself. After a rejected or failed write

@@ -44,7 +44,7 @@ def decide(
     match view.reading:
         case StorageVersionReading() as reading:
             return decide_by_storage_version(view, reading, memory, now=now, settings=settings)
-        # KEP-2343 4.20, 4.21, 4.22, 4.23: the life of a state by discovery
+        # KEP-2343 4.20, 4.21, 4.22, 4.23: the lifecycle of a state by discovery
         case DiscoveryReading() as reading:
             return decide_by_discovery(view, reading, memory, now=now, settings=settings)
         case LocalReading() | ServersReading() as reading:

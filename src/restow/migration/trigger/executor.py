@@ -65,7 +65,7 @@ class Acted(NamedTuple):
     is_changed: bool
     """Whether anything was written: then reconcile again."""
     until_seconds: float | None
-    """When to reconcile again at the latest, if the rules said so."""
+    """The latest time to reconcile again, if the rules have set one."""
 
 
 class Executor:
@@ -179,7 +179,7 @@ class Executor:
         return True
 
     async def _delete_migration(self, action: DeleteMigration, observation: Observation) -> bool:
-        """Delete a migration; False if it is gone already, or replaced by another of its name."""
+        """Delete a migration; False if it was deleted before, or replaced under the same name."""
         known = next((each for each in observation.requests if ref_of(each) == action.ref), None)
         if known is not None and is_being_deleted(known):
             return False

@@ -49,7 +49,7 @@ def is_stale(
 
 
 def is_due(heartbeat: datetime | None, *, now: Now, settings: Settings) -> bool:
-    """Whether a heartbeat is due: early rather than late, since a late one looks like a gap."""
+    """Whether a heartbeat is due: after half a period, because a late one is taken for a gap."""
     if heartbeat is None:
         return True
     return not 0 <= age_seconds(heartbeat, now) < settings.poll_seconds / 2

@@ -4,7 +4,8 @@ A migration counts only if its record equals the current one. Only this protects
 hashes from a controller that acts on an hour-old read: creating a migration cannot be conditional
 on the state, but a migration that was created for another state never counts.
 
-Not here: what must be recorded, and when a migration may start (each source has its own rules).
+Not here: which versions are recorded, and when a migration may start (each source has its own
+rules).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MigrationGate(NamedTuple):
 
     reason: str = ""
     until_seconds: float | None = None
-    """When it opens by itself, if it does."""
+    """The time at which the gate opens without a change, if it does."""
 
     @property
     def is_open(self) -> bool:

@@ -4,7 +4,7 @@
     StorageVersion     -> its name, and the typed object that `readings` takes
 
 Objects are untrusted input: every type is checked. A state that cannot be parsed counts as unknown:
-a damaged state must not look complete.
+a damaged state must not be taken for a complete one.
 
 Not here: reading them, and the conclusions.
 """

@@ -59,6 +59,6 @@ class TriggerOptions:
     @property
     def reconcile_seconds(self) -> float:
         """The interval at which every resource is reconciled: a third of a polling period, so that
-        no heartbeat is late, which would look like a gap."""
+        no heartbeat is late, which would be taken for a gap."""
         # KEP-2343 4.15: reconcile three times in a period, so that no heartbeat is late
         return self.rules.poll_seconds / 3

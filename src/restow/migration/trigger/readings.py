@@ -31,8 +31,8 @@ def reading_of(
 ) -> StorageVersionReading:
     """Return the reading of a resource whose objects are of this kind.
 
-    `passed` are the StorageVersions that a watch has shown since the last reading; `follows` says
-    that it has missed none.
+    `passed` are the StorageVersions that a watch has shown since the last reading; `follows`: it
+    has missed none.
     """
     shown = [*passed, *(() if found is None else (found,))]
     written = frozenset(

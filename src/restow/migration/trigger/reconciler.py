@@ -58,7 +58,7 @@ class Known:
     found: DiscoveredVersion
     memories: dict[str, Memory] = field(default_factory=dict)
     is_agreed: bool | None = None
-    """Whether servers write it alike; None: not known."""
+    """Whether servers write it in the same version; None: not known."""
     not_before_seconds: float = 0.0
     """When it may be reconciled again after too many rounds: without this delay, two controllers
     that undo each other's work would overload a server."""
@@ -187,7 +187,7 @@ def _reacts(reading: Reading) -> bool:
 
 
 def _is_agreed(view: TriggerView) -> bool:
-    """Whether servers write alike, according to the reading."""
+    """Whether servers write in the same version, according to the reading."""
     match view.reading:
         case StorageVersionReading() as reading:
             return bool(reading.common)

@@ -190,7 +190,7 @@ class Sources:
         if self._options.source is TriggerSource.STORAGE_VERSION:
             return None
         if self._options.is_local:
-            # KEP-2343 4.25: a controller beside each server reads that server only
+            # KEP-2343 4.25: each server has its own controller, which reads that server only
             return self._local(resource)
         if self._options.source is TriggerSource.DISCOVERY_HA or self._is_many:
             return await self._of_all_servers(resource)
@@ -315,7 +315,7 @@ class _Local:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfAllServers:
-    """All servers, read concurrently: many take no longer than one."""
+    """Reads all servers concurrently, so that many take no longer than one."""
 
     sources: Sources
     resource: DiscoveredVersion

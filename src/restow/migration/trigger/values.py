@@ -1,8 +1,8 @@
 """Input of the trigger's rules: readings, the state, the migrations, memory, time.
 
 All are plain values. They are read in this order: the StorageState, the migrations, the servers.
-What a decision writes to the state is conditional on the state that was read first, so it succeeds
-only if the state has not changed since before the rest was read.
+A decision updates the state on condition that it is the one that was read first. So the update
+succeeds only if the state has not changed since before the rest was read.
 
 Not here: reading them from the API.
 """
@@ -50,7 +50,7 @@ class Settings:
     loose_wait_seconds: float | None = None
     """In loose mode, the bound and the longest request timeout together; None in other modes."""
     skew_seconds: float = SKEW_SECONDS
-    """How far ahead of ours another clock may be before its times are ignored."""
+    """How far another clock may be ahead of this one before its times are ignored."""
 
     @property
     def gap_seconds_max(self) -> float:
@@ -86,7 +86,7 @@ class StorageVersionReading:
     keys: frozenset[str] = frozenset()
     """The encryption keys with which any server writes, except `identity`."""
     loose_seconds: float = 0.0
-    """For this long after a change servers may still write the old version; 0: they do not."""
+    """How long servers may still write the old version after a change; 0: they do not."""
 
     @property
     def mark(self) -> str:
@@ -167,8 +167,8 @@ class StateStatus:
 
     persisted: tuple[str, ...]
     keys: tuple[str, ...] = (IDENTITY,)
-    """The encryption keys under which objects may be stored. If a version is unknown, so are they.
-    Servers append to them; only sources that show the servers' keys may remove any."""
+    """The encryption keys under which objects may be stored. If a version is unknown, the keys are
+    unknown too. Servers append to them; only sources that show the servers' keys may remove any."""
     current: str = ""
     heartbeat: datetime | None = None
     reports: tuple[HashReport, ...] = ()

@@ -31,7 +31,8 @@ OBJECTS_AT_ONCE: Final = 500
 """Usual number of objects on a page of a list."""
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 KEPT_SECONDS: Final = 10.0
-"""Long enough for a list of many objects, which is sent only after all of them are converted."""
+"""How long a converted object is cached: long enough for a list of many objects, which is sent only
+after all of them are converted."""
 ENTRY_BYTES: Final = 300
 """Memory of a cached object besides its body."""
 

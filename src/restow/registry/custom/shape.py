@@ -1,8 +1,8 @@
 """The shape of a custom resource: the schema of each of its versions, and what it does to objects.
 
-Objects from clients and objects from the store are processed alike: nulls, defaults, pruning.
-Objects from clients are then validated. A schema is parsed and compiled when the first object needs
-it.
+Objects from clients and objects from the store are processed in the same way: nulls, defaults,
+pruning. Objects from clients are then validated. A schema is parsed and compiled when the first
+object needs it.
 
 `CustomShape` implements `resource.Shape`. Not here: structural schemas
 (`restow.apimachinery.structural`), metadata of objects (`registry.strategy`), conversion.
