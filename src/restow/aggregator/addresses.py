@@ -37,7 +37,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def refusal_of(text: str, *, allows_loopback: bool) -> str | None:
-    """Why connecting to an address is not permitted; None if it is."""
+    """The reason why connecting to an address is not permitted; None if it is."""
     found = parse_address(text)
     if found is None:
         return f"{text[:NAME_LENGTH_MAX]!r} is not an IP address"

@@ -126,8 +126,8 @@ class RemoteBackends:
             self._retire(self._pools.pop(name)[2], is_gone=True)
 
     def settle(self, where: Mapping[str, Sequence[ServiceEndpoint]]) -> None:
-        """Record the current endpoints by API name, and end requests at servers that are gone. Call
-        it about every second."""
+        """Record the current endpoints by API name, and end requests at servers that have left.
+        Call it about every second."""
         for name, (_, _, pool) in self._pools.items():
             if name in where:
                 pool.settle(where[name])

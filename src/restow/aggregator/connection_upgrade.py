@@ -110,7 +110,7 @@ class _Joint:
         self._over.set()
 
     async def _to_backend(self, end: TunnelEnd) -> None:
-        """Resume the client whenever the backend has read what was sent."""
+        """Resume the client whenever the backend has read the data sent so far."""
         with suppress(OSError, TimeoutError):
             while True:
                 await self._unsent.wait()

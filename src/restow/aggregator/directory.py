@@ -1,4 +1,4 @@
-"""The APIs that other servers serve: the APIServices with a Service, as this server knows them.
+"""The APIs that other servers serve: the APIServices with a Service, from the watch cache.
 
 All servers follow the APIServices in their watch cache. A group version that this server hosts
 itself is never aggregated, whatever an APIService says: own groups cannot be redirected to another
@@ -91,7 +91,7 @@ class ApiDirectory:
         return self._ordered[1]
 
     def unavailable(self, api: RemoteApi) -> str | None:
-        """Why an API is currently unavailable; None if it is available as far as known."""
+        """The reason why an API is currently unavailable; None if no problem is known."""
         known = self._apis.get(api.name)
         if known is None or known.uid != api.uid:
             return f"APIService {api.name} was deleted"

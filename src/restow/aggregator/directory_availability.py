@@ -33,7 +33,7 @@ from restow.registry.reconcile_loops import repeat, work_off
 from restow.registry.store import ResourceStore
 
 CHECK_SECONDS: Final = 30.0
-"""Between two checks of an available API."""
+"""Interval of the checks of an available API."""
 DEADLINE_SECONDS: Final = 5.0
 ATTEMPTS_MAX: Final = 2
 CHECKS_AT_ONCE: Final = 16

@@ -80,7 +80,7 @@ class RemoteDocuments:
         return all("discovery" in known.asked for known in self._known.values())
 
     def problems(self) -> dict[str, str]:
-        """Why documents of an API are missing or stale, by APIService name."""
+        """The reasons why documents of an API are missing or stale, by APIService name."""
         found: dict[str, str] = {}
         for known in self._known.values():
             for problem in known.problems.values():

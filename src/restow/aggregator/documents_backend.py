@@ -254,7 +254,7 @@ class BackendDocuments:
 
 
 async def _each(ask: Callable[[T], Awaitable[None]], about: Iterable[T]) -> None:
-    """Call it for all in sequence, and raise the first failure at the end."""
+    """Call `ask` for all items in sequence, and raise the first failure at the end."""
     failed: FetchFailed | None = None
     for each in about:
         try:

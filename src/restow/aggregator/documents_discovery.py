@@ -39,7 +39,7 @@ AGGREGATED_ACCEPT: Final = ",".join(
 
 
 class DiscoveryBad(ValueError):
-    """An invalid discovery document; the text says why."""
+    """An invalid discovery document. The message contains the reason."""
 
 
 class _Kind(Struct):
@@ -159,7 +159,7 @@ def _decoded(decode: Any, body: bytes, kind: str) -> Any:
 
 
 def _resource(plain: _PlainResource, name: str, *, is_parent: bool = False) -> _Resource:
-    """Build a resource; of a missing parent only what its subresource implies."""
+    """Build a resource; for a missing parent, only the fields that its subresource implies."""
     scope = "Namespaced" if plain.namespaced else "Cluster"
     if is_parent:
         return _Resource(resource=name, scope=scope, verbs=[])

@@ -27,7 +27,7 @@ _NOT_MODIFIED: Final = 304
 
 
 class FetchFailed(Exception):
-    """The document could not be fetched; the text says why."""
+    """The document could not be fetched. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class Remotes(Protocol):
         """Each API once, in order of priority."""
 
     def version(self, group: str, version: str) -> RemoteVersion | None:
-        """One of them."""
+        """The API of a group version, or None."""
 
 
 class NoRemotes:

@@ -3,9 +3,9 @@
 To the backend: method, path, query and body unchanged; all headers except those between the client
 and this server (hop-by-hop headers, credentials) and those that only this server may set. A backend
 trusts X-Remote-* because of the client certificate that comes with them, so no byte of them may
-come from the client: not in another case, and not with `_` for `-`, which some servers treat alike.
-The same applies to all other identity headers that backends trust (`published_headers`). A token
-among the protocols of a WebSocket is a credential, too.
+come from the client: not in another case, and not with `_` for `-`, which some servers treat as
+equal. The same applies to all other identity headers that backends trust (`published_headers`). A
+token among the protocols of a WebSocket is a credential, too.
 
 To the client: status, headers and body unchanged, except headers between this server and the
 backend and headers that affect other paths of this origin: cookies and CORS permissions. A redirect
@@ -62,7 +62,7 @@ _BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 """Prefix of a token: how browsers authenticate a WebSocket."""
 _NOSNIFF: Final = ("x-content-type-options", "nosniff")
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-# A query that all servers parse alike: others drop a part with `;` or an invalid escape.
+# A query that all servers parse in the same way: some drop parts with `;` or an invalid escape.
 _CLEAR_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~!$'()*+,:/?@=&-]|%[0-9A-Fa-f]{2})*")
 _UNSENDABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EXTRA_KEY_SAFE: Final = re.compile(r"[A-Za-z0-9!#$&'*+.^_`|~-]")

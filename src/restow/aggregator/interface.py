@@ -43,7 +43,7 @@ class RemoteApi:
 
 
 class Directory(Protocol):
-    """The aggregated APIs that this server currently knows."""
+    """The currently registered aggregated APIs."""
 
     listeners: list[Callable[[], None]]
     """Called when an API was added, removed or changed, or its availability has changed."""
@@ -55,7 +55,7 @@ class Directory(Protocol):
         """All remote APIs, in order of priority."""
 
     def unavailable(self, api: RemoteApi) -> str | None:
-        """Why an API is currently unavailable; None if it is available as far as known."""
+        """The reason why an API is currently unavailable; None if no problem is known."""
 
 
 class Backends(Protocol):

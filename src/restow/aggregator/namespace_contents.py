@@ -29,9 +29,9 @@ from restow.controllers.namespace_conditions import Leftovers
 from restow.registry.reconcile_loops import for_each
 
 ASK_SECONDS_MAX: Final = 10.0
-"""For one call."""
+"""Time limit of one call."""
 API_SECONDS_MAX: Final = 30.0
-"""For all calls to one API in one pass; the next pass continues."""
+"""Time limit of all calls to one API in one pass; the next pass continues."""
 PAGE: Final = 500
 PAGES_MAX: Final = 20
 """Deletions per resource and pass, where deletecollection is not supported."""
@@ -91,7 +91,7 @@ _read_offers = msgspec.json.Decoder(list[_Offered]).decode
 
 
 class _CallFailed(Exception):
-    """A call did not return the expected response; the text says why."""
+    """A call did not return the expected response. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)

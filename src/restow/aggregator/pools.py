@@ -1,8 +1,8 @@
 """Connection pools to the servers of one API each, with limits and server selection.
 
 Each API has a pool with its own limits, so that hanging servers delay only requests to their own
-API. A request over the limit is rejected at once and never queued: requests to a dead backend would
-only accumulate.
+API. A request over the limit is rejected at once and never queued: requests to an unresponsive
+backend would only accumulate.
 
 A server is selected at random. One that refused a connection is avoided for a while, and another
 one is tried, as long as nothing was sent. Names are resolved here for each connection, and the
@@ -62,9 +62,9 @@ class BackendLimits:
     """Idle connections per server."""
     kept_seconds_max: float = 30.0
     connect_seconds_max: float = 5.0
-    """For DNS, connection and TLS, including all servers that are tried."""
+    """Time limit for DNS, connection and TLS, including all servers that are tried."""
     left_seconds_max: float = 5.0
-    """For requests at a server that has left. A graceful shutdown takes less."""
+    """Time limit for requests at a server that has left. A graceful shutdown takes less."""
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ class Pool:
     def close(self, *, is_gone: bool = False) -> None:
         """Keep no idle connection; those in use end with their requests.
 
-        With `is_gone` the API has no servers any more: requests get the time of servers that left.
+        With `is_gone` the API has no servers any more: all its requests get `left_seconds_max`.
         """
         self._is_closed = True
         if is_gone:

@@ -55,11 +55,11 @@ class ProxyLimits:
     """Timeouts of backends, and the limit of streams."""
 
     head_seconds_max: float = 60.0
-    """Until the response begins: 503. A shorter timeout of the client gives a 504."""
+    """Time until the response must begin, else 503. A shorter timeout of the client gives a 504."""
     document_seconds_max: float = 5.0
     """The same for discovery documents, which clients request first."""
     streams_max: int = 10_000
-    """Long responses and tunnels of all APIs together: 503."""
+    """Limit of long responses and tunnels of all APIs together, else 503."""
 
 
 class Proxy:
@@ -96,7 +96,7 @@ class Proxy:
         return len(self._tasks)
 
     async def answer(self, context: Context) -> Answer | None:
-        """Return the response to a request for an aggregated API; None if it is for another one.
+        """Return the response to a request for an aggregated API; None for any other API.
 
         Raises a StatusError.
         """

@@ -32,7 +32,7 @@ class IdentityHeadersReader(Protocol):
     """Reads the identity headers that backends trust."""
 
     async def read(self) -> IdentityHeaders:
-        """Return the current ones. Raises a StatusError when they cannot be read."""
+        """Return the current headers. Raises a StatusError when they cannot be read."""
 
 
 class PublishedHeaders:
@@ -45,7 +45,7 @@ class PublishedHeaders:
         self._identity_headers = NOTHING_ELSE
 
     async def read(self) -> IdentityHeaders:
-        """Return the current ones. Raises a StatusError when the store cannot be read."""
+        """Return the current headers. Raises a StatusError when the store cannot be read."""
         resource = self._resource
         if resource is None:
             return NOTHING_ELSE

@@ -31,7 +31,7 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class JwtInvalid(Exception):
-    """Why a token is invalid; contains no part of the token."""
+    """A token is invalid. The message contains the reason, and no part of the token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,7 @@ class _OwnedRule:
 
 class _OwnedRules:
     """All owned rules. The rules that cover each verb, group or resource are computed once, as a
-    bit mask, so checking one of many combinations costs next to nothing.
+    bit mask, so checking one of many combinations is cheap.
     """
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:

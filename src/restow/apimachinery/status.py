@@ -167,7 +167,7 @@ def strict_decoding(problems: Iterable[str]) -> BadRequest:
 
 
 def unauthorized() -> Unauthorized:
-    """Without details, so that attackers learn nothing."""
+    """The credentials are missing or invalid. Contains no details, which would help an attacker."""
     return Unauthorized("Unauthorized")
 
 
@@ -350,7 +350,7 @@ def body_too_large(limit_bytes: int) -> RequestEntityTooLarge:
 
 
 def unsupported_media_type(media_types: Iterable[str]) -> UnsupportedMediaType:
-    """The body has none of these media types, which are all that are supported."""
+    """The body has an unsupported media type; `media_types` are the supported ones."""
     return UnsupportedMediaType(
         "the body of the request was in an unknown format - accepted media types include: "
         f"{', '.join(media_types)}"

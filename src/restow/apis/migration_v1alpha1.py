@@ -50,10 +50,11 @@ class StorageStateSpec(msgspec.Struct, kw_only=True):
 
 
 class StorageVersionHash(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The state of its API server that one of several controllers observed last."""
+    """The report of one of several controllers: the hash of its API server that it observed
+    last."""
 
     reporter_id: str = msgspec.field(name="reporterID", default="")
-    # KEP-2343 4.29: what one reporter has seen, and when
+    # KEP-2343 4.29: the hash that one reporter has observed, and the time
     current_storage_version_hash: str = msgspec.field(name="currentStorageVersionHash", default="")
     last_heartbeat_time: str | None = msgspec.field(name="lastHeartbeatTime", default=None)
 

@@ -61,7 +61,7 @@ class StoredCount(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=Tr
     problem: Problem = ""
     values: int
     first_create_revision: int = 0
-    """Creation time of the oldest key."""
+    """The lowest create revision of the values' keys."""
     examples: list[str] = msgspec.field(default_factory=list)
     """Sample keys."""
 
@@ -101,7 +101,7 @@ class Contradiction(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=
 
     @property
     def text(self) -> str:
-        """How many values are stored how, for messages: `2 as apps/v1, encrypted with aesgcm:a`."""
+        """Number and form of the values, for messages: `2 as apps/v1, encrypted with aesgcm:a`."""
         parts = [f" as {self.api_version}"] if self.api_version else []
         if self.encryption_key == IDENTITY:
             parts.append(" not encrypted")

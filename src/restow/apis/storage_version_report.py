@@ -1,7 +1,7 @@
 """StorageVersionReport: the entry of a server with a store of its own for one resource.
 
-It is sent to the subresource `report` of the resource's StorageVersion, in that group. Kubernetes
-has no such kind: there, aggregated servers write the status themselves.
+It is sent to the subresource `report` of the resource's StorageVersion, and has the same API group.
+Kubernetes has no such kind: there, aggregated servers write the status themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEQUENCE_PARAMETER: Final = "sequence"
 class StorageVersionReport(
     msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """How one server writes, and what it can read."""
+    """The versions and encryption keys with which one server writes and reads a resource."""
 
     kind: str = ""
     api_version: str = ""

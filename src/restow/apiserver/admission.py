@@ -38,7 +38,7 @@ class OwnPlugins:
     """Plug-ins of a server besides webhooks and policies."""
 
     checks: Sequence[Admission] = ()
-    """Run first: what the server itself rejects, independently of the requesting user."""
+    """Run first: checks of the server itself, such as the escalation check."""
     object_checks: Sequence[ObjectCheck] = ()
     """Checks of every object, including objects that concern no plug-in."""
     own: Sequence[Admission] = ()

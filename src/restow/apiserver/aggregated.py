@@ -74,7 +74,7 @@ from restow.storageversion.records import name_of
 from restow.storageversion.remote_registration import Remote, ensure_store_id, forget_store
 
 NOT_READY_SECONDS: Final = 0.2
-"""Between removing the address and draining, so that the main servers stop forwarding."""
+"""Delay between removing the address and draining, so that the main servers stop forwarding."""
 LOCK_NAME: Final = "housekeeping"
 NONCE_BYTES: Final = 8
 

@@ -33,7 +33,7 @@ from restow.storage.errors import StorageError
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 NAMESPACE_RESOURCE: Final = GroupResource("", "namespaces")
 RESYNC_SECONDS: Final = 60.0
-"""Between searches for objects in deleted namespaces while no change is reported."""
+"""Interval of searches for objects in deleted namespaces while no change is reported."""
 PAUSE_SECONDS: Final = 0.1
 ASK_SECONDS_MAX: Final = 10.0
 DELETES_MAX: Final = 500

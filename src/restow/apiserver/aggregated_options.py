@@ -20,7 +20,7 @@ COMPONENT_LENGTH_MAX: Final = 63
 NAMESPACE_DEFAULT: Final = "kube-system"
 GROUP_PRIORITY_DEFAULT: Final = 1_000
 VERSION_PRIORITY_MAX: Final = 100
-"""Of the first version; each further version gets one less."""
+"""Priority of the first version; each further version gets one less."""
 _STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 

@@ -35,7 +35,7 @@ SERVICE_PORT: Final = 443
 PORT_NAME: Final = "https"
 COMPONENT_LABEL: Final = "app.kubernetes.io/name"
 RESYNC_SECONDS: Final = 30.0
-"""Between checks of the registered objects while nothing changes."""
+"""Interval of checks of the registered objects while nothing changes."""
 PAUSE_SECONDS: Final = 0.1
 ATTEMPTS_MAX: Final = 10
 LEAVE_SECONDS_MAX: Final = 3.0
@@ -50,7 +50,7 @@ class NotOurs(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What the servers of one component register at the main servers."""
+    """The data that the servers of one component register at the main servers."""
 
     component: str
     namespace: str
@@ -84,7 +84,7 @@ class SelfRegistration:
         self._changed = asyncio.Event()
         self._is_leaving = False
         self.trouble: str | None = None
-        """Why the registration is incomplete; None when it is complete."""
+        """The reason why the registration is incomplete; None when it is complete."""
 
     def server_changed(self, key: Key, _item: Item | None) -> None:
         """Listener for the store's mirror: update the Endpoints when a server of the component has

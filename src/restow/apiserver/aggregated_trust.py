@@ -47,7 +47,7 @@ PROXY_CA_FILE: Final = "main-front-proxy-ca.crt"
 CLIENT_CA_FILE: Final = "main-client-ca.crt"
 BACKOFF: Final = Backoff(initial_seconds=0.1, factor=1.5, max_seconds=5, jitter=0.3)
 WARN_AFTER_FAILURES: Final = 3
-"""Failures before the log says that the server is waiting."""
+"""Number of failures before a log message reports that the server is waiting."""
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """Composes the parts of a main server that forward requests to aggregated servers.
 
-    APIServices -> directory -> availability, documents, proxy, contents -> backends -> Services
+    APIServices -> directory -> directory_availability, documents, proxy, namespace_contents
+        -> backends -> Services
 
 This is the composition root of `restow.aggregator`. Not here: the parts themselves, and the
 aggregated servers (`aggregated`).
@@ -50,7 +51,7 @@ def aggregation_options(pki: Pki, bind: str) -> AggregationOptions:
 
 
 def proxy_trust(pki: Pki) -> ProxyTrust:
-    """How aggregated servers authenticate a main server with these keys."""
+    """Return the settings by which aggregated servers authenticate a main server."""
     return ProxyTrust(
         client_ca_pem=pki.client_ca_pem.decode(),
         proxy_ca_pem=pki.front_proxy_ca_pem.decode(),

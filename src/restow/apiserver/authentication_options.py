@@ -72,7 +72,7 @@ class AuthenticationOptions:
     """Authenticators besides client certificates, token file and service accounts."""
 
     anonymous_auth: bool | None = None
-    """None: as the configuration file says, or True."""
+    """None: the value in the configuration file, or else True."""
     authentication_config: Path | None = None
     oidc: OidcOptions | None = None
     request_header: RequestHeaderOptions | None = field(default=None)

@@ -44,7 +44,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ServerAccessReviewer:
-    """Answers review requests (such as SubjectAccessReview) with the server's own decisions."""
+    """Evaluates reviews (such as SubjectAccessReview) with the server's own decisions."""
 
     authorizer: Authorizer
     tokens: TokenReviewer
@@ -130,7 +130,8 @@ def _build_auditor(
 
 
 def _plugins(foundation: Foundation, options: AccessOptions, rbac: Rbac | None) -> OwnPlugins:
-    """An aggregated server does not know the kinds of owners; the main servers enforce RBAC."""
+    """Return the plug-ins. An aggregated server does not host the kinds of owners, and the main
+    servers enforce RBAC, so it has no checks for either."""
     if rbac is None:
         return OwnPlugins(own=options.admission)
     return OwnPlugins(

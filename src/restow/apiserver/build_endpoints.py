@@ -36,7 +36,7 @@ from restow.registry.resource import Resource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Answers requests."""
+    """The parts that process requests."""
 
     app: App
     server: Server
@@ -53,7 +53,7 @@ def build_endpoints(
     agreement: StorageAgreement,
     options: EndpointOptions,
 ) -> Endpoints:
-    """Build all parts that answer requests."""
+    """Build all parts that process requests."""
     runtime, metrics = foundation.runtime, foundation.metrics
     server = _build_server(foundation, registry, access, agreement, options)
     probe = StorageProbe(foundation.storage, runtime.clock)
@@ -142,7 +142,7 @@ def _hash_of_version(resource: Resource, *, version_of: VersionOf) -> str:
 
 
 def _shown_hash(agreement: StorageAgreement, options: EndpointOptions) -> VersionHash:
-    """How discovery computes the storage version hash of a resource."""
+    """Return the function with which discovery computes the storage version hash of a resource."""
     # KEP-35 1.4: show hashes only with the feature gate on
     if options.gates.storage_version_hash:
         return partial(_hash_of_version, version_of=agreement.version_of)
@@ -165,7 +165,7 @@ def _build_health(probe: StorageProbe, failed_loops: Mapping[str, str]) -> Healt
 def _pages(
     foundation: Foundation, registry: Registry, access: Access, chain: Chain
 ) -> Mapping[str, Pages]:
-    """The handlers of non-resource paths; an aggregated server has no pages of its own."""
+    """The handlers of non-resource paths; an aggregated server has none."""
     if access.rbac is None:
         return {}
     dashboard = DashboardPages(

@@ -74,7 +74,7 @@ class Foundation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAgreement:
-    """How servers agree on storage versions; by default there is only this server."""
+    """The parts by which servers agree on storage versions; by default, for a single server."""
 
     policy: EncodingPolicy = field(default_factory=FixedPolicy)
     barrier: Barrier = open_barrier

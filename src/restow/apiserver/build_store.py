@@ -112,7 +112,7 @@ def build_coordinator(
 
 
 def agreement_of(coordinator: Coordinator) -> StorageAgreement:
-    """How a server with this coordinator encodes objects."""
+    """Return the storage agreement of a server with this coordinator."""
     return StorageAgreement(
         policy=coordinator.policy,
         barrier=WriteBarrier(coordinator),

@@ -44,7 +44,7 @@ from restow.request.metrics import Metrics
 CHECK_SECONDS: Final = 30.0
 """Interval at which files are read; half of that of kube-apiserver."""
 SLOW_SECONDS: Final = 20.0
-"""After this time a log message says that reading takes long; nothing is renewed meanwhile."""
+"""After this time a log message reports slow reading; nothing is renewed meanwhile."""
 FILE_BYTES_MAX: Final = 1024 * 1024
 OWN_KEYS: Final = "the cluster's keys"
 
@@ -73,7 +73,7 @@ class ReloadCounts:
     success: int = 0
     failure: int = 0
     last_error: dict[str, str] = field(default_factory=dict)
-    """By file or name; no entry while the last check succeeded."""
+    """The last error, by file or name; no entry while the last check succeeded."""
 
 
 class CertificateReload:

@@ -28,7 +28,7 @@ AnyKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class PkiError(Exception):
-    """Keys that cannot be used; the message says what to do about it."""
+    """Keys that cannot be used. The message contains the remedy."""
 
 
 class CertificateIssuer:
@@ -171,7 +171,7 @@ def load_certificate(path: Path, pem: bytes) -> x509.Certificate:
 
 
 def time_problem(certificate: x509.Certificate, now: datetime) -> str | None:
-    """Why a certificate is not valid at a time, or None."""
+    """The reason why a certificate is not valid at a time, or None."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
         return f"expired on {end:%Y-%m-%d %H:%M} UTC"

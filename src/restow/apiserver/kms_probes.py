@@ -1,6 +1,6 @@
 """Stores the probes of KMS plug-ins: one value for each key of each plug-in.
 
-The first server creates the value, and it never changes. Not here: what it proves
+The first server creates the value, and it never changes. Not here: the meaning of a probe
 (`restow.encryption.kms_probes`).
 """
 

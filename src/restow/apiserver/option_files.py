@@ -1,7 +1,7 @@
 """Reads files that flags name; errors name the flag and the file.
 
 These files decide which clients are trusted, so a file that other users may write is refused.
-Not here: what the files are for, and when they are reloaded.
+Not here: the use of the files, and when they are reloaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from restow.httpserver import TlsError
 from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-"""For each of them; four times the size of a bundle of all public CAs."""
+"""Limit of each file: four times the size of a bundle of all public CAs."""
 
 
 class OptionRefused(PkiError, ValueError):

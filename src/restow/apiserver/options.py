@@ -38,7 +38,7 @@ RecordedMode = Literal["report", "strict", "loose", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinationOptions:
-    """How the servers of a cluster agree on the encoding version."""
+    """Options for the agreement of servers on encoding versions."""
 
     mode: CoordinationMode = "report"
     guarantee: Guarantee = "strict"
@@ -158,7 +158,7 @@ class ServeOptions:
 
     @property
     def recorded_mode(self) -> RecordedMode:
-        """The coordination mode of this server, as it is recorded in the store."""
+        """The coordination mode of this server, as recorded in the store."""
         if not self.feature_gates.storage_version_api:
             return "off"
         if self.coordination.mode == "report":

@@ -6,7 +6,7 @@ certificate with which servers forward requests on behalf of users, and, if the 
 etcd, one for its members and clients. A server on another machine gets a copy of the directory.
 OpenSSL's random source generates the keys, the runtime's the secrets.
 
-Not here: what a credential authorizes, and how TLS uses a certificate.
+Not here: the rights of a credential, and the use of a certificate by TLS.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Pki:
     service_account_key_file: Path
     front_proxy_ca_file: Path
     front_proxy_cert_file: Path
-    """Of the client that forwards requests; other servers trust it, this one does not."""
+    """Client certificate for forwarded requests; other servers trust it, this one does not."""
     front_proxy_key_file: Path
     given: Given
     ca_pem: bytes = field(repr=False)

@@ -1,6 +1,6 @@
 """Metrics of the server process that reveal leaks.
 
-The operating system reports memory and open files; only the process knows its tasks. Not here:
+Memory and open files are reported by the operating system, tasks by the process itself. Not here:
 metrics of one part, such as connections or in-flight slots.
 """
 

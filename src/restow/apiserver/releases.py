@@ -15,7 +15,8 @@ from restow.kinds.releases import (
 )
 
 _FILE_ENDS: Final = (".yaml", ".yml", ".json")
-"""Suffixes of a file name, whether the file exists or not; a dot alone is ambiguous (1.27)."""
+"""A value with such a suffix is a file name, even if no such file exists; others, such as `1.27`,
+may be a release name."""
 
 
 def find_release(wanted: Path | None) -> Release:

@@ -38,7 +38,7 @@ Strength = Literal[0, 1, 2, 3]
 
 
 class _Key(NamedTuple):
-    """What one key selects; empty parts match everything."""
+    """The selection of one key; empty parts match everything."""
 
     strength: Strength
     stage: str = ""

@@ -77,10 +77,10 @@ from restow.storageversion.remote_registration import check_not_reported
 from restow.storageversion.remote_reports import RemoteReports
 
 NOT_READY_SECONDS: Final = 0.2
-"""Between reporting not ready and draining, so that load balancers remove the server."""
+"""Delay between reporting not ready and draining, so that load balancers remove the server."""
 SERVER_ID_BYTES: Final = 8
 OWN_CONTEXT_NAME: Final = "restow-own"
-"""In a kubeconfig whose current context is the front port."""
+"""Context of the server's own port, in a kubeconfig whose current context is the front port."""
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 A started part is registered under the name of its step. A shutdown, or a failed start, runs the
 steps of the registered parts in the order of the list; a failing step does not prevent the others.
 The order reverses the start, except that a server listens before it joins, and leaves the other
-servers only after it has answered its last request.
+servers only after it has completed its last request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class StopStep:
-    """What is stopped, and the reason for its position."""
+    """A part to stop, and the reason for its position."""
 
     name: str
     reason: str
@@ -52,7 +52,7 @@ class Shutdown:
         self._stops[name] = stop
 
     async def run(self) -> None:
-        """Stop all parts and forget them."""
+        """Stop and unregister all parts."""
         async with AsyncExitStack() as stack:
             for step in reversed(STOP):
                 if (stop := self._stops.pop(step.name, None)) is not None:

@@ -25,7 +25,7 @@ class StorageProbe:
         self._failure: str | None = None
 
     def check(self) -> str | None:
-        """Why the store is unavailable, or None."""
+        """The reason why the store is unavailable, or None."""
         return self._failure
 
     async def run(self) -> None:

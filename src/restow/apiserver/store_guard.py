@@ -3,9 +3,8 @@
     start  -> compare the store with `store.mark`; refuse to start with another one
     step   -> compare again; write the mark; block the storage when the store was replaced or rolled
               back, and unblock it when an operator has accepted the store or the right one is back
-    confirm -> the same before this server joins: without its membership record it writes nothing,
-    so
-               a store whose keys were deleted gets none of its writes before it was compared
+    confirm -> the same before this server joins. It writes nothing without a membership record, so
+               a store whose keys were deleted gets no writes before it was compared
 
 A blocked storage neither reads nor writes, so the caches above it are dropped. Not here: which
 differences make it another store (`restow.storage.identity`).
@@ -44,7 +43,7 @@ from restow.storage.interface import Span, Storage
 from restow.storage.store_mark import MARK_NAME, read_checked, with_former, write_mark
 
 CHECK_SECONDS: Final = 1.0
-"""Between two checks of a blocked store."""
+"""Interval of the checks of a blocked store."""
 NONCE_BYTES: Final = 4
 
 logger = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class StoreGuard:
         """Emitted when the server continues with another store than before."""
 
     def check(self) -> str | None:
-        """Why the store must not be used, for the health check; None if it may."""
+        """The reason why the store must not be used, for the health check; None if it may."""
         blocked = self._storage.blocked
         return None if blocked is None else str(blocked)
 

@@ -1,6 +1,6 @@
 """Records used tickets for all servers of a cluster: one key in the store for each.
 
-A ticket is accepted by any server, so all of them must know whether it was used. The key is created
+Any server accepts a ticket, so its use is recorded for all of them. The key is created
 on the condition that it is absent, and deleted some time after the ticket has expired.
 """
 
@@ -43,7 +43,7 @@ class UsedTickets:
     async def use(self, nonce: str, expires: datetime) -> bool:
         """Whether this is the first use. Raises `Unavailable` when the store does not respond."""
         key = Key(PREFIX + nonce)
-        # With its own nonce, so that after a lost reply another server's use is not taken for ours.
+        # With its own nonce, so that after a lost reply the use by another server is detected.
         value = f"{expires.timestamp()} {self._ids.nonce(NONCE_BYTES)}".encode()
         deletes = tuple(Delete(each) for each in await self._expired_keys())
         outcome = await self._storage.commit(

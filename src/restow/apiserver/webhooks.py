@@ -40,7 +40,7 @@ from restow.registry.custom.crds import Conversion, CustomResourceDefinition, We
 from restow.registry.resource import Object, RemoteConversion
 
 CALL_SECONDS_MAX: Final = 30.0
-"""For one call, from waiting for a slot until the response is read."""
+"""Time limit of one call, from waiting for a slot until the response is read."""
 CONNECT_SECONDS_MAX: Final = 10.0
 CALLS_MAX: Final = 8
 """Calls in flight to one webhook; further ones wait."""
@@ -243,7 +243,7 @@ def address_of(webhook: Webhook) -> tuple[str, str]:
 
 
 class _CallFailed(Exception):
-    """The webhook could not be called; the text says why."""
+    """The webhook could not be called. The message contains the reason."""
 
 
 def _refusal(code: int, body: bytes) -> str:

@@ -7,8 +7,8 @@
     tally           counts of objects per resource, and of stale objects
     keys            objects that are still encrypted with one key
 
-It only reads. Not here: reading keys and values (`restow.storage.sources`), and doing so without a
-trace from a SQLite file or a running etcd (`storage.sqlite.read_only`, `storage.etcd.read_only`).
+It only reads. Not here: reading keys and values (`restow.storage.sources`), and reading a SQLite
+file or a running etcd without changing it (`storage.sqlite.read_only`, `storage.etcd.read_only`).
 """
 
 from restow.census.keys import KeyCount, count_key

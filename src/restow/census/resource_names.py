@@ -36,7 +36,7 @@ def _builtin_roots() -> dict[str, GroupResource]:
 
 @cache
 def pinned_names() -> frozenset[str]:
-    """Resources that servers never encrypt: they use them to agree on keys."""
+    """Resources that servers never encrypt, because the agreement on keys depends on them."""
     return frozenset(str(kind.group_resource) for kind in all_kinds() if kind.pinned)
 
 
@@ -98,7 +98,7 @@ def canonical(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSelection:
-    """The resources to count: those named, or all."""
+    """The resources to count: the named ones, or all if none is named."""
 
     names: tuple[str, ...] = ()
     """`deployments.apps`, `deployments`, or a prefix as the census prints it."""

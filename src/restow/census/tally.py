@@ -29,7 +29,7 @@ SAMPLES_MAX: Final = 1_000_000
 _TARGETS: Final = frozenset(TARGET_ROOTS)
 
 Opener = Callable[[str, bytes], Awaitable[bytes | None]]
-"""Decrypts the value of a key; None if no key can."""
+"""Decrypts a value, given its key in the store; returns None if no encryption key fits."""
 
 
 class ReadableStore(Protocol):
@@ -66,7 +66,7 @@ class Row:
     keys: tuple[str, ...]
     """The first of their keys, at most `samples_max`."""
     scope: Scope = "Namespaced"
-    """By the number of key segments."""
+    """The scope of the objects, from the number of segments of their keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class CensusTarget:
     hash: str = ""
     """The version's hash, if the version itself is unknown."""
     problem: str = ""
-    """Why both are unknown."""
+    """The reason why both are unknown."""
 
     def accepts(self, stored: Stored) -> bool | None:
         """Whether a value is in the target version; None if that is unknown."""

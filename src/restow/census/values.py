@@ -26,7 +26,8 @@ IDENTITY: Final = "identity"
 """The provider that does not encrypt, as Kubernetes names it."""
 
 TEXT_BYTES_MAX: Final = 4096
-"""Longer than any version, kind or key name; such a value is not what it seems."""
+"""Limit of version and kind together, and of the key ID of a plug-in, above all real ones. Longer
+ones are not accepted."""
 
 _ENCRYPTED: Final = b"k8s:enc:"
 _ENCRYPTED_HEAD: Final = re.compile(rb"k8s:enc:([^:]{1,64}):(v[0-9]{1,4}):([^:]{0,1024}):")

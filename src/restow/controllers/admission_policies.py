@@ -49,7 +49,7 @@ class PolicyController:
                 self.queue.add(path)
 
     async def resync(self) -> float:
-        """Queue them again periodically."""
+        """Queue policies whose current generation was not checked, periodically."""
         await self.list_objects(Revision(0))
         return RESYNC_SECONDS
 

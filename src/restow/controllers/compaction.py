@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Compactor:
-    """Remembers the revision of one interval ago. A new one is created for each leader term."""
+    """Keeps the revision of one interval ago. A new instance is created for each leader term."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -1,6 +1,6 @@
 """Rate limit for corrections of an object that another program changes back each time.
 
-A controller manager beside this server publishes its certificates into the same objects. If they
+A separate controller manager may publish its own certificates into the same objects. If they
 differ from those of this server, both would overwrite each other at full speed. So the first
 corrections are immediate, and later ones wait with exponential backoff.
 
@@ -19,9 +19,9 @@ AT_ONCE_MAX: Final = 3
 """Number of corrections without a wait."""
 WAITS: Final = Backoff(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter=0.0)
 FORGOTTEN_SECONDS: Final = 2 * WAITS.max_seconds
-"""The count of an object is reset after so long without a correction."""
+"""The count of an object is reset after this time without a correction."""
 KNOWN_MAX: Final = 10_000
-"""Limit of the remembered names. Above it all counts are reset."""
+"""Limit of the recorded names. Above it all counts are reset."""
 
 logger = logging.getLogger(__name__)
 

@@ -41,9 +41,9 @@ from restow.storage.interface import Span
 WAITING: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=30, jitter=0.3)
 """When to check a waiting CRD again if no change is reported."""
 CHANGE_DELAY_SECONDS: Final = 0.1
-"""Delay after a change is reported: many instances may be removed at once."""
+"""Delay after a reported change, because many instances may be removed together."""
 UNCONFIRMED_SECONDS: Final = 60.0
-"""After so long a wait for finalizers the condition reports it."""
+"""How long the finalizers of instances may delay the deletion before the condition reports it."""
 FAILURES_SHOWN_MAX: Final = 5
 _PAGE: Final = 500
 

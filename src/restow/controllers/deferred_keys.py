@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class MissingKind(NamedTuple):
-    """What is not hosted: the resource of an object, or the kind of an owner."""
+    """A kind that is not hosted: that of an object, or that of an owner."""
 
     segment: str = ""
-    """As in `ObjectLocations.resource_at`."""
+    """The resource of an object, as in `ObjectLocations.resource_at`."""
     api_version: str = ""
     kind: str = ""
 

@@ -4,7 +4,7 @@ The service is headless (`clusterIP: None`), since no proxy is available here: i
 addresses of the servers. Servers may listen on different ports; a slice has one list of ports, so
 there is one slice for each port and address family.
 
-Every server runs this after it has renewed its address. Not here: which servers are alive
+Every server runs this after it has renewed its address. Not here: which servers are running
 (`server_addresses`).
 """
 
@@ -30,7 +30,7 @@ SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 
 class EndpointsController:
-    """Keeps the three kinds of objects in sync with the addresses of live servers."""
+    """Keeps the three kinds of objects in sync with the addresses of running servers."""
 
     def __init__(
         self, store: ResourceStore, catalog: Catalog, addresses: EndpointAddresses

@@ -231,8 +231,8 @@ class GarbageCollector:
                 self._queue_owners(self.graph.drop(each))
 
     async def _judge(self, found: _Found) -> None:
-        """Delete an object whose owners do not exist, or remove its references to missing
-        owners."""
+        """Delete an object without an existing owner, or else remove its references to owners that
+        do not exist or wait for it in a foreground deletion."""
         verdict = await self._owners.judge(found.place, found.metadata)
         if verdict is None or verdict.gone:
             await self._record_misplaced(found)

@@ -1,8 +1,8 @@
-"""How long a key has not changed, as observed by this process with its own monotonic clock.
+"""Measures how long a key has not changed, with the monotonic clock of this process.
 
 Expiry of keys that other processes renew depends only on this: wall clocks of different machines
 are never compared. A process that has just started has no observations, so it waits the whole
-duration before a key expires. Not here: what happens after expiry.
+duration before a key expires. Not here: the actions after expiry.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every server publishes its address and the authentication settings for aggregated servers. All other
 controllers run on the server that holds the leader lock; they are created for each leader term, so
-that they keep no state of an earlier one. Not here: what the controllers do.
+that they keep no state of an earlier one. Not here: the controllers.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ RESYNC_SECONDS: Final = 60.0
 WAITING_SECONDS: Final = 15.0
 """When to check a waiting namespace again if no change is reported."""
 BUSY_SECONDS: Final = 0.5
-"""The same if an object was written during the pass."""
+"""When to check it again if an object was written during the pass."""
 LEFTOVER_SECONDS: Final = (2.0, 30.0)
 """When to check a removed namespace for objects that were created at the last moment."""
 _PAGE: Final = 200
@@ -137,7 +137,7 @@ class NamespaceController:
             self.queue.add_after(name, BUSY_SECONDS)
 
     async def resync(self) -> float:
-        """Create missing initial namespaces and queue the deleted ones again, periodically."""
+        """Periodically create missing initial namespaces, and queue namespaces in deletion."""
         await ensure_namespaces(self._store, self._catalog)
         await self.list_objects(Revision(0))
         return RESYNC_SECONDS
@@ -307,7 +307,7 @@ class NamespaceController:
     async def _write_conditions(self, name: str, uid: str, left: Leftovers) -> None:
         """Write the conditions of a namespace, once for each state.
 
-        A controller manager beside this server may write different messages for the same state.
+        A separate controller manager may write different messages for the same state.
         Repeated writes would cause endless updates by both.
         """
         conditions = conditions_of(left)

@@ -113,7 +113,7 @@ class ObjectLocation(NamedTuple):
 
 
 class ObjectLocations:
-    """Maps keys to the resources that are hosted at that moment."""
+    """Maps keys to the currently hosted resources."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -2,7 +2,7 @@
 
 Without it every controller would need a cache of each resource that it observes. An observer must
 handle events quickly and synchronously; it adds keys to a queue. If events may have been missed,
-all objects are read again. Not here: what observers do.
+all objects are read again. Not here: the observers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ChangeObserver(Protocol):
 
 
 class ObjectsWatch:
-    """Follows the store for some observers."""
+    """Watches all objects in the store, for several observers."""
 
     def __init__(
         self, storage: Storage, runtime: Runtime, observers: Sequence[ChangeObserver]

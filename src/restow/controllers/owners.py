@@ -2,11 +2,11 @@
 
 An owner is read where its reference points: its kind, its name, and the namespace of the dependent.
 It is gone if no object exists there, or one with another UID; so an owner in another namespace
-counts as gone, as in Kubernetes. Where that cannot be determined (a namespaced owner of a
+counts as gone, as in Kubernetes. If that cannot be determined (a namespaced owner of a
 cluster-scoped object, unreadable bytes), nothing is concluded. The same applies to a kind that is
 not hosted here (yet), unless the removal of this owner was observed.
 
-Not here: what follows from the result.
+Not here: the actions that follow from the result.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Owners:
         return self._resource_of(reference.api_version, reference.kind)
 
     def _is_surely_gone(self, reference: OwnerReference) -> bool:
-        """Whether an owner was removed before its kind was."""
+        """Whether an owner of a kind that is no longer hosted was observed to be removed."""
         try:
             group = GroupVersion.parse(reference.api_version).group
         except InvalidName:

@@ -34,7 +34,7 @@ NAMESPACE: Final = "kube-system"
 NAME: Final = "extension-apiserver-authentication"
 RESYNC_SECONDS: Final = 60.0
 EXPIRED_SECONDS: Final = 300.0
-"""A CA is kept for so long after its expiry, as clocks differ."""
+"""How long a CA is kept after its expiry, because clocks differ."""
 LISTED_MAX: Final = 100
 """Limit of the values in each field."""
 

@@ -113,7 +113,7 @@ class QuotaController:
                 self._on_object_change(event)
 
     def _note(self, path: str, value: bytes, revision: int) -> _Known | None:
-        """Remember a quota; return None if it cannot be read."""
+        """Record the last observed state of a quota; return None if it cannot be read."""
         obj = _read(value)
         if obj is None:
             return None
@@ -224,7 +224,7 @@ class QuotaController:
         return known.charged_seconds + SETTLE_SECONDS - self._clock.monotonic()
 
     async def _usage_in(self, namespace: str, obj: Object, revision: Revision) -> dict[str, Number]:
-        """Return the usage by name of all that a quota limits and this server can count."""
+        """Return the usage for each name in `hard` whose resource this server can count."""
         hard = (obj.get("spec") or {}).get("hard") or {}
         wanted: dict[tuple[str, str], set[str]] = {}
         for name in hard:

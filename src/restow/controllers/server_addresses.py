@@ -1,9 +1,10 @@
 """Addresses of the servers of a cluster: each server publishes its own and renews it.
 
-The addresses are keys of our own in the store. A key that was not renewed for the whole duration,
-as observed by a peer with its own clock, is removed by that peer; if its server is alive, it
-creates the key again. So the existing keys are the addresses to use, and all servers agree on them.
-Not here: the API objects made from them (`endpoints`), and membership in the cluster.
+The addresses are separate keys in the store, and no API objects. A key that was not renewed for the
+whole duration, as observed by a peer with its own clock, is removed by that peer; if its server is
+running, it creates the key again. So the existing keys are the addresses to use, and all servers
+agree on them. Not here: the API objects made from them (`endpoints`), and membership in the
+cluster.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class StoreLock:
     """A lock in one key of the store. Implements `Lock`."""
 
     is_lost_when_deleted = True
-    """Only a leader deletes its key. If it is gone, the store was replaced or emptied, and the
-    controllers start again with what is stored now."""
+    """Only a leader deletes its key. If the key is missing, the store was replaced or emptied, and
+    the controllers start again with the current content."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.name = f"lock {name}"

@@ -49,7 +49,7 @@ KIND: Final = "EncryptionConfiguration"
 FILE_BYTES_MAX: Final = YAML_SIZE_MAX
 PROBLEMS_SHOWN_MAX: Final = 10
 NAME_BYTES_MAX: Final = 253
-"""For names of keys and plug-ins, which are part of StorageVersions and of every value."""
+"""Limit for names of keys and plug-ins, which are part of StorageVersions and of every value."""
 SOCKET_PATH_BYTES_MAX: Final = 107
 KMS_TIMEOUT_SECONDS: Final = 3.0
 KMS_TIMEOUT_SECONDS_MAX: Final = 60.0

@@ -38,7 +38,8 @@ from restow.storage.interface import (
 
 MEMO_ITEMS_MAX: Final = 2048
 MEMO_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The previous value of a key in a change was usually decrypted a moment ago."""
+"""Limits of the cache of decrypted values. A change contains the previous value of its key, which
+was usually decrypted a moment ago."""
 LOGGED_MAX: Final = 20
 """Limit of undecryptable values that are logged until the keys change."""
 PREPARE_ATTEMPTS_MAX: Final = 3

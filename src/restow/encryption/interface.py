@@ -1,6 +1,6 @@
 """Interface of a server's encryption keys for code that reads and writes values.
 
-`Keys` is one object for the lifetime of a process; its answers change with the configuration. It
+`Keys` is one object for the lifetime of a process; its results change with the configuration. It
 reveals no secrets: keys are identified by their IDs (`restow.apis.encryption_keys`).
 """
 
@@ -52,8 +52,8 @@ class Keys(Protocol):
         decrypt the value's key first."""
 
     def settled(self) -> None:
-        """Call this once all servers know the current keys: keys that only an earlier configuration
-        could read are dropped."""
+        """Drop keys that only an earlier configuration could read. Call it once all servers have
+        the current keys."""
 
     async def prepare(self, values: Iterable[bytes]) -> None:
         """Let plug-ins decrypt the keys that values need. Raises `Unavailable`."""

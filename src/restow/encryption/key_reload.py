@@ -45,7 +45,7 @@ CONTENT_SECONDS: Final = 60.0
 RECHECK_SECONDS: Final = 10.0
 """Interval of retries of a valid file that was rejected because of other conditions."""
 UNSETTLED_MAX: Final = 8
-"""Limit of configurations that are kept until the other servers know the newest one."""
+"""Limit of configurations that are kept until the other servers have the newest keys."""
 PLUGIN_POLL_SECONDS: Final = 60.0
 PLUGIN_RETRY_SECONDS: Final = 10.0
 
@@ -73,12 +73,12 @@ class ReloadedKeys:
         self._probes = probes
         self.listeners: list[Callable[[], None]] = []
         self.last_error = ""
-        """Why the current file is not in effect; empty: it is."""
+        """The reason why the current file is not in effect; empty: it is."""
         self.loaded_at: datetime | None = None
         self.reloads: dict[str, int] = {"success": 0, "failure": 0}
         self.keyring = Keyring(NOTHING, runtime, plugins={})
         self._before: list[Keyring] = []
-        """Earlier keyrings, needed until all servers know the current one."""
+        """Earlier keyrings, needed until all servers have the current keys."""
         self._retired: set[Plugin] = set()
         """Plug-ins that are no longer used; the next check closes them."""
         self._runtime = runtime

@@ -81,7 +81,7 @@ class Plugin:
         self.problem = "it has not been polled yet"
         """The problem of the plug-in; empty: none."""
         self.refusal = ""
-        """Why it must not be used at all: its keys are not those of the other servers."""
+        """The reason why it must not be used, if its keys differ from those of other servers."""
         self._probes = probes
         self._clock: Clock = runtime.clock
         self._draw = runtime.randomness.token_bytes
@@ -105,7 +105,7 @@ class Plugin:
         self._asking: dict[bytes, TaskHandle] = {}
         self._decrypt_slots = asyncio.Semaphore(DECRYPTS_MAX)
         self._decrypt_problem = ""
-        """Why the last decryption of a seed failed; empty: it succeeded."""
+        """The reason why the last decryption of a seed failed; empty: it succeeded."""
         self._unanswered: tuple[bytes, KmsEnvelope] | None = None
         """That seed: it is decrypted again to check whether the plug-in works again."""
         self._poll_soon = asyncio.Event()
@@ -130,7 +130,7 @@ class Plugin:
     # Writing.
 
     def write_ids(self) -> tuple[str, ...]:
-        """The IDs of the keys that can be written with, the plug-in's current one first."""
+        """The IDs of the keys that can encrypt new values, the plug-in's current one first."""
         return tuple(seed.key_id for seed in reversed(self._writing.values()))
 
     def write_id(self) -> str:

@@ -4,7 +4,7 @@ The table is converted to message classes when this module is imported, in a des
 own. Two simplifications that the wire format permits: a map is a repeated message of key and value,
 and an enum is int32. Stored messages are validated here as in kube-apiserver.
 
-The classes are `Any` for the type checker: it cannot know fields that are created at run time.
+The classes are `Any` for the type checker, because their fields are created at run time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The rules and messages are those of kube-apiserver: `secrets`, `deployments.apps`, `*.apps`, `*.`
 for the core group, `*.*` for all. Rejected in addition are pinned kinds, which servers read before
-they know any key, and names that no resource can have.
+they have any key, and names that no resource can have.
 
 Pure. Not here: the file (`configuration`), and keys in the store (`keyring`).
 """

@@ -20,7 +20,7 @@ from restow.httpserver.request import HttpRequest
 HEADER: Final = "audit-id"
 ID_LENGTH_MAX: Final = 64
 SERIALS_MAX: Final = 16**9
-"""Times 4096: the number of IDs with the same random prefix."""
+"""Number of blocks of 4096 IDs that share one random prefix."""
 
 _LINE: Final = b"Audit-Id: "
 _LINE_END: Final = b"\r\n"

@@ -114,7 +114,7 @@ def fill_in(context: Context, resource: Resource, checked: Object) -> Object:
 def check_type(
     resource: Resource, context: Context, api_version: Any, kind: Any, *, name: Any = ""
 ) -> None:
-    """A body may omit its type, but not name another one; that of a custom resource must name it.
+    """Reject a body of another type. A body may omit its type, except that of a custom resource.
 
     Nothing else distinguishes custom resources: they have no type of their own in the server.
     """
@@ -152,7 +152,7 @@ def drop_duplicate_owners(context: Context, metadata: Object) -> None:
 
 
 def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, ...]) -> None:
-    """Warn about dropped fields, or reject the request, as `fieldValidation` says."""
+    """Warn about dropped fields, or reject the request, as `fieldValidation` specifies."""
     problems = [f'unknown field "{path}"' for path in unknown]
     repeated = [f'duplicate field "{path}"' for path in duplicates]
     # Custom resources are pruned after decoding, so unknown fields come last.

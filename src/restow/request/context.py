@@ -57,7 +57,7 @@ class Sender:
         """Valid for requests received until then, on the clock of `received_seconds`; later ones
         are authenticated again."""
         self.gets: dict[object, Any] = {}
-        """State of the application: decisions about gets that are repeated often."""
+        """Decisions about gets that are repeated often, cached by the application."""
 
 
 class Context:

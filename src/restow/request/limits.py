@@ -1,9 +1,9 @@
 """Limits of requests in flight and of watches, with fairness between users.
 
-A request that is answered synchronously never holds a slot. Only a request that has to wait (for
-the store, a webhook, another server) does: a slot for reads or writes until it is answered; a watch
-or another long-running request holds a slot for streams until the stream ends. Without a free slot
-the response is 429, before the body is parsed.
+A request that is processed synchronously never holds a slot. Only a request that has to wait (for
+the store, a webhook, another server) does: a slot for reads or writes until it is completed; a
+watch or another long-running request holds a slot for streams until the stream ends. Without a free
+slot the response is 429, before the body is parsed.
 
 Fairness: while enough slots are free, every user gets as many as needed. Once they are scarce, a
 user may hold at most a fair share: the number of slots divided by the number of users who hold some
@@ -131,8 +131,8 @@ def refusal(pool: SlotPool) -> StatusError:
 
 
 def hold_slot(answer: Answer, slot: Slot) -> Answer:
-    """Return the answer unchanged. A long-running stream or tunnel releases the slot when it ends,
-    any other answer releases it now."""
+    """Return the response unchanged. A long-running stream or tunnel releases the slot when it
+    ends, any other response releases it now."""
     if slot.is_of_stream and isinstance(answer, PushStream):
         return _held_stream(answer, slot)
     if slot.is_of_stream and isinstance(answer, Tunnel):

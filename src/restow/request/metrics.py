@@ -117,7 +117,7 @@ class Metrics(Collector):
         self._histograms: list[tuple[str, str, tuple[str, ...], Histogram]] = []
 
     def count(self, labels: Labels, seconds: float) -> None:
-        """Count an answered request, with the labels of a request that could be parsed."""
+        """Count a completed request, with the labels of a request that could be parsed."""
         self.tally(labels).add(seconds)
 
     def tally(self, labels: Labels) -> Tally:

@@ -17,8 +17,8 @@ Media = Literal["json", "yaml", "protobuf"]
 Purpose = Literal["object", "watch", "review", "document"]
 """The kind of response: objects, a stream of them, a document without metadata, or another."""
 Protobuf = Literal["preferred", "spared", "metadata"]
-"""When to use protobuf: if the client prefers it; only if it does not accept JSON; the same, and
-for metadata only, since the rest has no protobuf encoding."""
+"""When to use protobuf. `preferred`: if the client prefers it. `spared`: only if it does not accept
+JSON. `metadata`: as `spared`, and only for metadata, because the rest has no protobuf encoding."""
 
 ACCEPT_LENGTH_MAX: Final = 8192
 _MEDIA: Final[dict[str, Media]] = {

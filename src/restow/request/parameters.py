@@ -108,7 +108,7 @@ def check_field_manager(info: RequestInfo) -> None:
 
 
 def field_validation(info: RequestInfo) -> str:
-    """How to treat unknown and duplicate fields. Raises 422."""
+    """Return how to treat unknown and duplicate fields. Raises 422."""
     mode = info.parameter("fieldValidation") or "Warn"
     if mode not in _FIELD_VALIDATION:
         cause = field_errors.not_supported("fieldValidation", mode, _FIELD_VALIDATION)

@@ -44,7 +44,7 @@ class ShortGet:
 
     @staticmethod
     def is_there(resource: Resource, info: RequestInfo) -> bool:
-        """Whether a request can be answered from the cache in this way."""
+        """Whether the fast path can serve a request from the cache."""
         if not resource.kind.persisted or deprecation_of(resource, info.version):
             return False
         return info.verb == "get" and info.method == "GET" and not (info.subresource or info.query)

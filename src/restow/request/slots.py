@@ -34,8 +34,8 @@ class Slot:
             pool.give_back(self.user)
 
     def move_to(self, user: str) -> bool:
-        """Transfer it to another user; False, and the slot is released, if that user may have
-        none."""
+        """Transfer the slot to another user. If that user may have none, release it and return
+        False."""
         pool = self._pool
         if pool is None or user == self.user:
             return True

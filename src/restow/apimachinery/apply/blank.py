@@ -1,7 +1,7 @@
 """Empty objects of a kind: the zero values that Go has before any field is set.
 
 Nested structs always exist, and so do lists and strings that Go always serializes. The creator of
-an object owns what differs from that, so zero values alone are not owned.
+an object owns the fields that differ from it, so fields with zero values have no owner.
 
 Not here: defaults of fields, which do have an owner.
 """

@@ -35,7 +35,7 @@ ANCIENT: Final = "ancient-changes"
 """The manager of the oldest updates, which are merged into one entry."""
 UPDATERS_MAX: Final = 10
 ENTRIES_MAX: Final = 1_000
-"""How many entries a client may send: each of them is compared with every later change."""
+"""Maximum number of entries that a client may send: each is compared with every later change."""
 MANAGER_LENGTH_MAX: Final = 128
 SUBRESOURCE_LENGTH_MAX: Final = 256
 
@@ -152,7 +152,7 @@ def chosen(sent: Any, before: list[Entry]) -> list[Entry]:
 
 
 def is_reset(sent: Any) -> bool:
-    """Report whether the client asks to remove all entries."""
+    """Report whether the client requests the removal of all entries."""
     if sent == []:
         return True
     return (

@@ -30,7 +30,7 @@ Object = dict[str, Any]
 
 
 class ManagedKind(Protocol):
-    """What field management needs from a kind. Versions are values of `apiVersion`."""
+    """The properties of a kind that field management uses. Versions are values of `apiVersion`."""
 
     def field_schema(self, version: str) -> SchemaNode:
         """Return the schema of objects in a version; a generic one if it is unknown."""

@@ -54,7 +54,7 @@ def _without_items(elements: Elements, value: list[Any], fields: FieldSet) -> An
 
 
 def extract(node: SchemaNode, value: Any, fields: FieldSet) -> Any:
-    """Return only the fields of a set: what their owner would apply; null if there are none.
+    """Return only the fields of a set, as their owner would apply them; null if there are none.
 
     The keys of a list item are included with it. Atomic parts are included as a whole.
     """

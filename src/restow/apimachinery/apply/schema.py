@@ -1,12 +1,12 @@
-"""Schemas of objects for server-side apply: what is merged and what is replaced.
+"""Schemas of objects for server-side apply: which values are merged, and which are replaced.
 
-A `SchemaNode` describes the values that a index in an object allows: a scalar, a map, a list, or
-several of them if the type is unknown. Parts of a *granular* value have owners of their own; an
-*atomic* value has one owner and is replaced as a whole. Nodes of structs are created on first
-access, cached with the struct, and shared by all objects.
+A `SchemaNode` describes the values that are allowed at one path of an object: a scalar, a map, a
+list, or several of them if the type is unknown. Parts of a *granular* value have owners of their
+own; an *atomic* value has one owner and is replaced as a whole. Nodes of structs are created on
+first access, cached with the struct, and shared by all objects.
 
-Defined here is also what the published OpenAPI schemas of Kubernetes specify and the type tables do
-not: structs that are atomic wherever they are used, and defaults of list keys.
+This module also defines facts that are in Kubernetes' OpenAPI schemas but not in the type tables:
+structs that are atomic wherever they are used, and defaults of list keys.
 
 Not here: the schemas of custom kinds (`structural_schema`), and walks over values (`values`).
 """
@@ -230,7 +230,7 @@ class Elements:
 
 
 class SchemaNode:
-    """The values that one index allows: any of a scalar, a map and a list."""
+    """The values that are allowed at one path: any of a scalar, a map and a list."""
 
     __slots__ = (
         "elements",

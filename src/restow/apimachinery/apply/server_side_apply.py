@@ -118,7 +118,8 @@ class Application:
 
     @property
     def _is_touch(self) -> bool:
-        """Report whether nothing is applied, to one given state of one given object."""
+        """Report whether the configuration sets no fields and names one object (uid) in one state
+        (resourceVersion)."""
         metadata = self._wanted.get("metadata") or {}
         return not self._fields and bool(metadata.get("uid") and metadata.get("resourceVersion"))
 

@@ -3,7 +3,7 @@
 Defaults are those of Kubernetes: lists are atomic and maps are granular. Where unknown fields are
 preserved, they are not checked, and neither is anything nested in them.
 
-Not here: what the structural schema means for validation and pruning (`apimachinery.structural`).
+Not here: the use of the structural schema in validation and pruning (`apimachinery.structural`).
 """
 
 from __future__ import annotations
