@@ -230,7 +230,7 @@ BAD_ISSUERS: dict[str, tuple[str, Callable[[FakeIssuer], Any], str]] = {
         DISCOVERY, lambda it: json({"issuer": it.url, "jwks_uri": "http://localhost/keys"}),
         "has no https jwks_uri"),
     "a document too large": (
-        DISCOVERY, lambda _: HttpResponse(200, b" " * (DOCUMENT_BYTES_MAX + 1)), "more than"),
+        DISCOVERY, lambda _: HttpResponse(200, b" " * (DOCUMENT_BYTES_MAX + 1)), "is larger than"),
     "no JSON": (JWKS, lambda _: HttpResponse(200, b"{"), "did not return a JSON object"),
     "a list": (JWKS, lambda _: json([]), "did not return a JSON object"),
     "no keys": (JWKS, lambda _: json({"keys": []}), "none of its keys can be used"),

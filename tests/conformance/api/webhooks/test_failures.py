@@ -154,7 +154,7 @@ async def test_hanging(host: Host, webhook: ConversionWebhook) -> None:
     finally:
         for each in clients:
             await each.close()
-    why = f"no answer within {HANG_SECONDS:g} seconds"
+    why = f"no response within {HANG_SECONDS:g} seconds"
     assert {reply.status for reply in replies} == {500}
     assert all(reply.message.startswith(f'{FAILED}Post "https:') for reply in replies)
     assert all(reply.message.endswith(why) for reply in replies)
