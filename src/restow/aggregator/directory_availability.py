@@ -51,7 +51,7 @@ _HEADERS: Final = (
 logger = logging.getLogger(__name__)
 
 Where = Sequence[ServiceEndpoint] | str
-"""The endpoints of an API, or why they are unknown."""
+"""The endpoints of an API, or the reason why they are unknown."""
 
 
 class Availability:

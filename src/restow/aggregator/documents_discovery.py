@@ -23,7 +23,7 @@ _VERSIONS: Final = ("v2", "v2beta1")
 """They differ in the name only. Old servers support only the second one."""
 
 RESOURCES_MAX: Final = 5_000
-"""Per group version, and subresources per resource; further ones are dropped."""
+"""Limit of resources per group version, and of subresources per resource; more are dropped."""
 WORDS_MAX: Final = 64
 """Short names, categories or verbs of one resource."""
 

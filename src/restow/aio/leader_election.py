@@ -99,9 +99,9 @@ class LeaderTiming:
     renew_seconds: float = 10.0
     """A leader that could not renew the lock for this long stops."""
     retry_seconds: float = 2.0
-    """Between attempts after a failure, and between renewals unless `interval_seconds` is given."""
+    """Interval of attempts after a failure, and of renewals unless `interval_seconds` is given."""
     interval_seconds: float | None = None
-    """Between renewals."""
+    """Interval of renewals."""
 
     def __post_init__(self) -> None:
         if not self.lease_seconds > self.renew_seconds > _JITTER * self.retry_seconds > 0:

@@ -4,7 +4,7 @@
 All are tuples, because they are dictionary keys on the hot path, and tuples hash fastest. Tuples of
 different types can be equal, so one dictionary must use one type of name.
 
-Not here: which names exist (`scheme`, the catalogue), and names of objects (`metadata_rules`).
+Not here: which names exist (`restow.registry.catalog`), and names of objects (`metadata_rules`).
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def method_not_allowed(
 
 
 def not_acceptable(media_types: Iterable[str]) -> NotAcceptable:
-    """The client accepts none of these media types, which are all that are supported."""
+    """The client accepts no supported media type; `media_types` are the supported ones."""
     return NotAcceptable(f"only the following media types are accepted: {', '.join(media_types)}")
 
 

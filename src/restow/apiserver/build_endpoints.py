@@ -151,7 +151,7 @@ def _shown_hash(agreement: StorageAgreement, options: EndpointOptions) -> Versio
 
 def _build_health(probe: StorageProbe, failed_loops: Mapping[str, str]) -> HealthChecks:
     def background_tasks() -> str | None:
-        """Part of livez as well: only a restart brings a failed loop back."""
+        """Part of livez as well: only a restart recovers a failed loop."""
         failed = "; ".join(f"{name} has failed: {error}" for name, error in failed_loops.items())
         return f"{failed}: restart the server" if failed else None
 

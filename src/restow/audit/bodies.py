@@ -112,7 +112,7 @@ def _body_of(value: Any, omits_managed_fields: bool) -> Body:  # noqa: FBT001
 
 
 STATUS_BEGIN: Final = (b'{"kind":"Status"', protobuf_messages.STATUS_BEGIN)
-"""The begin of a Status body, in JSON and in protobuf."""
+"""The start of a Status body, in JSON and in protobuf."""
 
 
 def status_part(answer: HttpResponse, *, is_secret: bool) -> bytes:

@@ -1,8 +1,8 @@
 """The chain of authenticators.
 
-The order is: front proxy, client certificate, bearer token, anonymous. An unknown token is a 401
-even where anonymous access is allowed. The user is cached with the headers of the connection for a
-short time; not for impersonation (`impersonation`), where the request has another user.
+The order is: front proxy, client certificate, bearer token, session, anonymous. An unknown token is
+a 401 even where anonymous access is allowed. The user is cached with the headers of the connection
+for a short time; not for impersonation (`impersonation`), where the request has another user.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ may therefore miss objects whose create is in progress, and must not take back t
 
 Everything is counted at one revision; later removals wait for the next count. When in doubt, the
 usage stays too high for a while, never too low. Not here: the usage of an object
-(`restow.apimachinery.quotas`).
+(`restow.apimachinery.quota_usage`).
 """
 
 from __future__ import annotations

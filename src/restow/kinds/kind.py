@@ -117,9 +117,9 @@ class Kind:
     versions: tuple[str, ...]
     """Every version that can be decoded, the preferred one first."""
     served_versions: tuple[str, ...]
-    """The versions that a server serves unless a release says otherwise."""
+    """The versions that a server serves unless a release specifies others."""
     storage_version: str
-    """The version that is written unless a release says otherwise."""
+    """The version that is written unless a release specifies another."""
 
     verbs: tuple[str, ...] = VERBS_ALL
     subresources: tuple[Subresource, ...] = ()
@@ -198,7 +198,7 @@ class Kind:
 
     @property
     def storage_api_version(self) -> str:
-        """The `apiVersion` in stored bytes unless a release says otherwise."""
+        """The `apiVersion` in stored bytes unless a release specifies another."""
         return api_version(self.store.group, self.storage_version)
 
     def api_version(self, version: str) -> str:

@@ -35,7 +35,7 @@ class ResourceReplaced(DoAgain):
 
 
 class VersionUnknown(StoreDamaged):
-    """An object is stored in a version that this server does not know; other servers may."""
+    """An object is stored in a version that this server does not support; other servers may."""
 
 
 def translate(error: StorageError) -> StatusError:

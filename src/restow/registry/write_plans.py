@@ -4,7 +4,7 @@ A plan is computed from one state of the object, without waiting. Only the stora
 open: the encoding policy determines it just before the commit, and again if the fence did not hold.
 Objects with a conversion webhook are converted before the write, by `prepare`.
 
-Not here: the commit (`store`), and the computation of the next state (`strategy`).
+Not here: the commit (`committer`), and the computation of the next state (`strategy`).
 """
 
 from __future__ import annotations

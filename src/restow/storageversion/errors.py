@@ -23,7 +23,8 @@ class MembershipLost(CoordinationError):
 
 
 class VersionUnsupported(CoordinationError):
-    """This server does not support a stored or selected version. The text says what to do."""
+    """This server does not support a stored or selected version. The message contains the
+    remedy."""
 
 
 class KeyUnsupported(VersionUnsupported):
@@ -39,7 +40,7 @@ class NotSettled(CoordinationError):
 
 
 class NotReported(NotSettled):
-    """A server with its own store could not report to the main servers what it would write."""
+    """A server with its own store could not report its entry to the main servers."""
 
 
 class ReportRefused(CoordinationError):

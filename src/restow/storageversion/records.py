@@ -32,7 +32,7 @@ ENCODERS_PREFIX: Final = "/restow/encoders/"
 EPOCHS_PREFIX: Final = names.EPOCHS_PREFIX
 SELECTED_PREFIX: Final = "/restow/selected/"
 MODES_KEY: Final = Key("/restow/modes")
-"""Written by a server that joins in another mode than the others; guards what they compute."""
+"""Written by a server that joins in another mode than the others, whose transactions it guards."""
 UNREPORTED_KEY: Final = Key(f"{MODES_KEY}/unreported")
 """Written, together with `MODES_KEY`, in the transaction in which a server with mode `off` joins,
 before its first write. The key stays after that server has left: the next server that registers

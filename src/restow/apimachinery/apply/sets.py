@@ -7,7 +7,7 @@ when an object is read, and nothing is built when it is written.
 
 Sets share parts with other sets and must never be modified.
 
-Not here: objects, and the schemas that define which paths an object has (`values`).
+Not here: the field sets of objects (`values`), and the schemas that define their paths (`schema`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A null is removed if the schema has neither `nullable` nor a default, and replac
 default. Nulls in lists stay, and validation rejects them.
 
 Not here: unknown fields (`prune`), the fast path (`coerce`), and whether defaults are valid
-(`schema_rules`).
+(`default_checks`).
 """
 
 from __future__ import annotations

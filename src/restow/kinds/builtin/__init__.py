@@ -49,7 +49,7 @@ GROUP_PRIORITIES: Final = {
 # Groups of custom resources, and of kinds that a release declares, come last.
 PRIORITY_OF_OTHERS: Final = 1000
 VERSION_PRIORITY_OF_OTHERS: Final = 100
-# versionPriority of versions, where the reference differs from the usual numbers.
+# versionPriority of versions, where kube-apiserver differs from the usual numbers.
 VERSION_PRIORITIES: Final = {
     ("", "v1"): 1,
     ("admissionregistration.k8s.io", "v1beta1"): 12,

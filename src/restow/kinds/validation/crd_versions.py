@@ -1,7 +1,7 @@
 """Validation of the versions of a CustomResourceDefinition: schemas, subresources, columns.
 
 If all versions have the same schema, subresources or columns, they are validated once, and errors
-refer to `spec` itself, like in the reference.
+refer to `spec` itself, as in kube-apiserver.
 
 Not here: rules of schemas (`restow.apimachinery.structural`), and names, scope and conversion.
 """

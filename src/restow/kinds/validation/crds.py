@@ -1,6 +1,6 @@
 """Validation of a CustomResourceDefinition: group, names, versions, and immutable fields.
 
-Field paths in errors are those of the reference: parts that are the same in all versions are in
+Field paths in errors are those of kube-apiserver: parts that are the same in all versions are in
 `spec` itself, and webhook fields have the names from before v1.
 
 Not here: rules of one version (`crd_versions`), and webhook clients (`webhook_clients`).
@@ -41,7 +41,7 @@ def validate_definition(causes: Causes, new: Object, old: Object | None) -> None
         _check_stored(causes, new)
     else:
         _check_names(causes, part(new, "status", "acceptedNames"), "status.acceptedNames")
-        # The reference accepts any list in the status, and then rejects all other updates.
+        # kube-apiserver accepts any list in the status, and then rejects all other updates.
         if part(new, "status").get("storedVersions") != part(old, "status").get("storedVersions"):
             _check_stored(causes, new)
     _check_approval(causes, new, old)

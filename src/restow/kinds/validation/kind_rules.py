@@ -1,6 +1,6 @@
 """Validation rules of single fields of workloads, network, scheduling, devices and flow control.
 
-Only rows: the rules by struct and field, with the messages of the reference.
+Only rows: the rules by struct and field, with the messages of kube-apiserver.
 
 Not here: pods (`pod_rules`), volumes (`volume_rules`), rules that involve several fields.
 """
@@ -149,7 +149,7 @@ def _distinct_taints(causes: Causes, _field: str, value: Any) -> None:
     for index, taint in enumerate(value or ()):
         found = (taint.get("key") or "", taint.get("effect") or "")
         if found in seen:
-            # The reference reports this field path, with `metadata`.
+            # kube-apiserver reports this field path, with `metadata`.
             where, why = f"metadata.taints[{index}]", "taints must be unique by key and effect pair"
             causes.duplicate_because(where, taint, why)
         seen.add(found)

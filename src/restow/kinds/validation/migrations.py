@@ -1,6 +1,6 @@
 """Validation of StorageVersionMigrations, of both groups.
 
-`storagemigration.k8s.io` has the rules and messages of the reference. `migration.k8s.io` is a
+`storagemigration.k8s.io` has the rules and messages of kube-apiserver. `migration.k8s.io` is a
 custom resource with hardly any rules elsewhere: objects of its known clients are valid here as
 well, and lists and texts have limits.
 

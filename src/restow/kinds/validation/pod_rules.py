@@ -1,6 +1,6 @@
 """Validation rules of single fields of pods and pod templates.
 
-Only rows: the rules by struct and field, with the messages of the reference.
+Only rows: the rules by struct and field, with the messages of kube-apiserver.
 
 Not here: rules that involve several fields of a pod (`pods`), and volumes (`volume_rules`).
 """

@@ -1,6 +1,6 @@
 """Validation of ResourceQuota: resource names, quantities, and scopes.
 
-Not here: usage (`restow.apimachinery.quotas`).
+Not here: usage (`restow.apimachinery.quota_usage`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Validation of roles and bindings.
 
-Not here: escalation checks (`restow.authorization`).
+Not here: escalation checks (`restow.admission.escalation`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def validate_role_binding(causes: Causes, new: Object, old: Object | None) -> No
     for field, subject in listed(new, "subjects", "subjects"):
         _check_subject(causes, subject, field=field, in_namespace=in_namespace)
     if old is not None and role != part(old, "roleRef"):
-        # The reference shows the Go names of the fields here.
+        # kube-apiserver shows the Go names of the fields here.
         shown = {each: role.get(each[:1].lower() + each[1:], "") for each in ("Kind", "Name")}
         shown = {"APIGroup": role.get("apiGroup", ""), **shown}
         causes.invalid("roleRef", shown, "cannot change roleRef")

@@ -31,7 +31,7 @@ def check_service(causes: Causes, field: str, spec: Any) -> None:
             for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass")
             if spec.get(name) is not None
         ]
-    # The reference spells it this way.
+    # kube-apiserver spells it this way.
     ranges = f"{field}.LoadBalancerSourceRanges"
     if spec.get("loadBalancerSourceRanges") and kind != _BALANCED:
         causes.forbidden(ranges, _BALANCED_ONLY)

@@ -209,7 +209,7 @@ def _check_common_version(causes: Causes, status: Object) -> None:
 
 
 def _check_conditions(causes: Causes, status: Object) -> None:
-    """Validate conditions; the field paths lack `conditions`, as in the reference."""
+    """Validate conditions; the field paths lack `conditions`, as in kube-apiserver."""
     seen: dict[str, int] = {}
     for index, (_, condition) in enumerate(listed(status, "conditions", "")):
         field = f"status[{index}]"

@@ -1,6 +1,6 @@
 """Validation rules of single fields of volumes, claims and attachments.
 
-Only rows: the rules by struct and field, with the messages of the reference. The volumes of pods
+Only rows: the rules by struct and field, with the messages of kube-apiserver. The volumes of pods
 and PersistentVolumes share most kinds of sources, under two names.
 
 Not here: rules that involve several fields or the old object.

@@ -72,7 +72,7 @@ def _url_problems(causes: Causes, url: str, where: str) -> None:
 
 
 def _service_problems(causes: Causes, service: Object, where: str) -> None:
-    # The reference reports the two in this order.
+    # kube-apiserver reports the two in this order.
     for name in ("name", "namespace"):
         if not service.get(name):
             causes.required(f"{where}.{name}")

@@ -17,7 +17,7 @@ from restow.kinds.validation.policies import check_conditions
 from restow.kinds.validation.webhook_clients import check_client
 
 WEBHOOKS_MAX: Final = 1_000
-"""Limit of webhooks in one configuration. The reference has none but the size of an object."""
+"""Limit of webhooks in one configuration. kube-apiserver limits only the size of an object."""
 SECONDS_MAX: Final = 30
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _WITHOUT_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
@@ -72,7 +72,7 @@ def _webhook_problems(
         check_selector(causes, part(webhook, name), f"{where}.{name}")
     policies = ("IfNeeded", "Never")
     require_one_of(causes, webhook, field=where, name="reinvocationPolicy", values=policies)
-    # As in the reference, the bundle is not parsed: calls with an invalid one fail.
+    # As in kube-apiserver, the bundle is not parsed: calls with an invalid one fail.
     check_client(
         causes, part(webhook, "clientConfig"), f"{where}.clientConfig", checks_bundle=False
     )

@@ -116,7 +116,7 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
     spec = part(new, "spec")
     selector = part(spec, "selector")
     is_there = isinstance(spec.get("selector"), dict)
-    # For daemon sets the reference reports a missing selector only as one that does not match.
+    # For daemon sets kube-apiserver reports a missing selector only as one that does not match.
     if not is_there and kind != "daemonset":
         causes.required("spec.selector")
     if is_there and is_empty_selector(selector):
@@ -124,7 +124,7 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
     elif not is_there or not selects(selector, part(spec, "template", "metadata", "labels")):
         _refuse_labels(causes, spec)
     counted = ("replicas", "minReadySeconds", "revisionHistoryLimit")
-    # For stateful sets the reference does not check revisionHistoryLimit.
+    # For stateful sets kube-apiserver does not check revisionHistoryLimit.
     names = counted[:2] if kind == "statefulset" else counted
     require_not_negative(causes, spec, field="spec", names=names)
     claims = listed(spec, "volumeClaimTemplates", "")

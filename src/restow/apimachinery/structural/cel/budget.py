@@ -1,7 +1,8 @@
 """Cost limits: of one rule, all rules of a schema, one call, one object.
 
 The number of runs of a rule is bounded by the sizes of the lists and maps above it; without such
-bounds, by how many values fit into the maximum request. Not here: costs of expressions (`cost`).
+bounds, by the number of values that fit into a request of maximum size. Not here: costs of
+expressions (`cost`).
 """
 
 from __future__ import annotations
