@@ -247,7 +247,7 @@ class QuotaAdmission:
                 _complete(all_charges)
                 all_charges = []
         finally:
-            # Complete all pending charges whatever ended this task, so that no request waits
+            # Complete all pending charges, however this task ended, so that no request waits
             # forever.
             del self._pending[namespace]
             for charge in (*all_charges, *pending):

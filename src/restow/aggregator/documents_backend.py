@@ -81,7 +81,7 @@ class _Kept:
     tag: str = ""
     """The backend's ETag."""
     digest: bytes = b""
-    """A hash of our own, for backends without ETags."""
+    """A hash computed by this server, for backends without ETags."""
 
 
 class BackendDocuments:

@@ -37,7 +37,7 @@ class Backoff:
             raise ValueError("jitter must be from 0 to 1")
 
     def ceiling_seconds(self, failures: int) -> float:
-        """Return the longest delay after so many failures (0 for the first delay)."""
+        """Return the longest delay after this number of failures (0 for the first delay)."""
         try:
             return min(self.initial_seconds * self.factor**failures, self.max_seconds)
         except OverflowError:

@@ -52,7 +52,7 @@ class Clock(Protocol):
         ...
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        """Cancel the body after so many seconds and raise TimeoutError; None: no deadline."""
+        """Cancel the body after this time and raise TimeoutError; None: no deadline."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
@@ -113,7 +113,7 @@ class SimulatedClock:
         self._timeline = _Timeline()
 
     def skewed(self, skew_seconds: float) -> "SimulatedClock":
-        """Return another clock on the same timeline whose wall time is off by so many seconds."""
+        """Return another clock on the same timeline whose wall time is off by `skew_seconds`."""
         clock = SimulatedClock(self._start, skew_seconds=skew_seconds)
         clock._timeline = self._timeline
         return clock

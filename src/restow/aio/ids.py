@@ -21,7 +21,7 @@ class Ids(Protocol):
         ...
 
     def nonce(self, nbytes: int) -> str:
-        """Return so many random bytes in hexadecimal (two digits each)."""
+        """Return `nbytes` random bytes in hexadecimal (two digits each)."""
         ...
 
     def suffix(self) -> str:

@@ -33,7 +33,7 @@ class Randomness(Protocol):
         ...
 
     def token_bytes(self, nbytes: int) -> bytes:
-        """Return so many bytes; those of the system source are suitable for secrets."""
+        """Return `nbytes` random bytes; those of the system source are suitable for secrets."""
         ...
 
 

@@ -44,7 +44,8 @@ class OwnPlugins:
     own: Sequence[Admission] = ()
     """Plug-ins of a program that serves kinds of its own."""
     last: Sequence[Admission] = ()
-    """Run after all others have accepted the write, such as plug-ins that count objects."""
+    """Run after all others except quotas have accepted the write, such as plug-ins that count
+    objects."""
     gives_accounts: bool = False
     """Whether pods run as service accounts of this cluster and get tokens of it."""
 

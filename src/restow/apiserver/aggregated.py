@@ -106,8 +106,8 @@ class AggregatedServer:
         kinds: Sequence[Resource],
         admission: Sequence[Admission] = (),
     ) -> AggregatedServer:
-        """Start a server of these kinds; returns when it is ready. `admission` is the last plug-in
-        that reviews each write. Waits until the main servers are reachable."""
+        """Start a server of these kinds; returns when it is ready. `admission`: additional plug-ins
+        that review each write. Waits until the main servers are reachable."""
         catalog = aggregated_catalog(kinds, name=options.release_name)
         started = _Start(options, catalog, runtime, admission)
         await start(START, started, started.shutdown)

@@ -1,7 +1,7 @@
 """Determines which store an aggregated server uses: its own, or that of the main servers.
 
-On the main servers' store it participates and reports like every other server. Which store it is
-can be told from the store alone: a namespace of the main servers exists in their store only.
+On the main servers' store it participates and reports like every other server. The store
+itself shows which one it is: a namespace of the main servers exists in their store only.
 
 A store of its own belongs to one cluster of main servers: others do not have the same namespaces,
 and the objects of missing namespaces are deleted. So the store records that cluster.

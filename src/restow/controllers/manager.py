@@ -50,7 +50,8 @@ from restow.storage.interface import Storage
 LOCK_NAME: Final = "housekeeping"
 """A part of a key in the store: servers of all releases must use the same."""
 AGAIN_SECONDS: Final = 0.5
-"""Before it contends for the lock again, after all controllers have ended by themselves."""
+"""Delay before it contends for the lock again, after all controllers have ended without an
+error."""
 START_ATTEMPTS_MAX: Final = 5
 WITHDRAW_SECONDS: Final = 3.0
 DEPENDENTS_WORKERS: Final = 8

@@ -265,7 +265,8 @@ def upgraded(existing: Object, plural: str) -> Object:
 
 
 def _merged(existing: _Schema, ours: _Schema) -> _Schema:
-    """Our version, with fields that only the existing one sets, such as a deprecation."""
+    """Return the shipped version, with the fields that only the existing one sets: a
+    deprecation."""
     return {**existing, **ours}
 
 

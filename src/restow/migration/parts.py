@@ -22,7 +22,7 @@ from restow.migration.trigger.reconciler import CensusOf
 
 PART_NAMES: Final = (TRIGGER, MIGRATOR)
 SILENCE_SECONDS: Final = 60.0
-"""Limit of inactivity: of the migrator; of the trigger in addition to two polling periods."""
+"""Limit of the migrator's inactivity. The trigger's limit is two polling periods longer."""
 
 ConnectTo = Callable[[str], ApiClient]
 

@@ -1,7 +1,7 @@
 """APIs of aggregated servers, from the APIServices of a cluster.
 
-An aggregated server stores its objects where it likes. Its resources are migrated if it reports
-StorageVersions; otherwise they are not migrated, and users are told so.
+An aggregated server may have any kind of store. Its resources are migrated if it reports
+StorageVersions; otherwise they are not migrated, which is reported to users.
 
 Not here: connections to such a server.
 """

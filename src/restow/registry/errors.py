@@ -1,7 +1,7 @@
 """Maps storage errors to API errors.
 
-The API returns only the part of an error that is meant for clients (`told`). Addresses, file names
-and messages of other programs are logged only.
+The API returns only the part of an error that is meant for clients (`client_message`). Addresses,
+file names and messages of other programs are logged only.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from restow.storage.interface import Event, Item
 CHANGES_MAX: Final = 4096
 CHANGES_BYTES_MAX: Final = 16 * 1024 * 1024
 TRIMMED_PART: Final = 64
-"""A full ring drops its oldest changes: this fraction (one in so many)."""
+"""Divisor: a full ring buffer is trimmed by this part of its limits, oldest changes first."""
 DAMAGED_LOGGED_MAX: Final = 20
 _NOT_OF_THE_PAST: Final = (CannotOpen, PluginSilent, VersionUnknown)
 """Reasons why a former state cannot be read although nothing is damaged."""
@@ -273,7 +273,7 @@ class WatchCache:
         self._changes_base += drop
 
     def has_room(self, count: int, nbytes: int) -> bool:
-        """Whether the ring buffer has room for so much more."""
+        """Whether the ring buffer has space for this many more changes and bytes."""
         return (
             len(self._changes) + count <= self._changes_max
             and self._changes_bytes + nbytes <= self._changes_bytes_max

@@ -11,7 +11,7 @@ from typing import Final
 SCARCE_SECONDS: Final = 3.0
 """Longer than a rejected client waits before it retries."""
 RESERVED_SHARE: Final = 8
-"""One of so many slots is reserved for users below their share."""
+"""One of this many slots is reserved for users below their share."""
 
 
 class Slot:

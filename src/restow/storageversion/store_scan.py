@@ -1,6 +1,6 @@
 """A server's scan of raw values: which exist, where, in which version, under which key.
 
-This scan, and not the StorageStates, answers whether a release can read every value: the states are
+This scan, and not the StorageStates, shows whether a release can read every value: the states are
 an index, and a scan that finds a version or a key which the index does not list contradicts it.
 
 All pages of a scan read one revision, which the client passes from page to page. Each value is

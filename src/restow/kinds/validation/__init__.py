@@ -157,7 +157,7 @@ def has_other_content(new: Object, old: Object) -> bool:
 
 
 def _no_problems(_causes: Causes, _new: Object, _old: Object | None) -> None:
-    """For kinds without rules."""
+    """Accept every object: for kinds without rules."""
 
 
 @lru_cache(WALKS_KEPT_MAX)

@@ -183,7 +183,7 @@ async def _find_report(client: ApiClient, resource: ApiResource) -> _Report | No
 
 async def _read(client: ApiClient, name: str, kind: str) -> _Report | None:
     """Read one StorageVersion with a list, whose resource version is current, so that a watch can
-    start from it. That of an object that has not changed for days may be compacted."""
+    start from it. The resource version of the object may be compacted."""
     page = await client.list_page(STORAGE_VERSIONS, options=_only(name))
     for each in page.items:
         if key_of(each).name == name:  # a server may ignore the selector

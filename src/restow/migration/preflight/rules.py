@@ -389,7 +389,8 @@ def _rollback(
 def _same_locations(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """Servers that store a resource at other keys cannot run at the same time as the target."""
+    """Report servers that store a resource at other keys: they cannot run together with the
+    target."""
     others = {each.server: each.location for each in view.entries if not each.store}
     for server in cluster.absent:
         other = server.release.resources.get(view.resource)

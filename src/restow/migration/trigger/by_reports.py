@@ -346,7 +346,7 @@ def _active_gate(
 
 
 def _confirmed_gate(state: StateSeen, memory: Memory, success: MigrationSeen) -> MigrationGate:
-    """Every reporter has read its server since the migration succeeded."""
+    """Open when every reporter has read its server since the migration succeeded."""
     seen = {each.reporter_id: each.seen_seconds for each in memory.sightings}
     assert memory.succeeded is not None
     for each in state.status.reports:

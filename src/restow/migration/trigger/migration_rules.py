@@ -73,7 +73,7 @@ def with_key(memory: Memory | None, key: str, now: Now) -> Memory:
 
 
 def loose_gate(since_seconds: float, *, now: Now, settings: Settings) -> MigrationGate:
-    """In loose mode, writes in the old version may arrive for a while after a change."""
+    """Open after the wait of loose mode, in which writes in the old version may still arrive."""
     if settings.loose_wait_seconds is None:
         return OPEN
     # KEP-1201 0.22: loose: start only after the wait
@@ -86,7 +86,7 @@ def loose_gate(since_seconds: float, *, now: Now, settings: Settings) -> Migrati
 def census_gate(
     view: TriggerView, target: str, since_seconds: float, *, settings: Settings
 ) -> MigrationGate:
-    """In loose mode, only a census that started after the wait is evidence."""
+    """Open, in loose mode, with the evidence of a census that started after the wait."""
     if settings.loose_wait_seconds is None:
         return OPEN
     if view.census is None:
