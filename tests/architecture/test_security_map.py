@@ -119,7 +119,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
     ),
     "time of a request, 60 s: 504": (
         f"{LIMITS_OF}/test_deadlines.py::test_timeouts_are_capped",
-        f"{API}/test_list.py::test_a_request_has_the_time_it_asks_for",
+        f"{API}/test_list.py::test_timeout_of_a_request",
     ),
     "time of a write, 34 s: 504, and executed once": (
         f"{LIMITS_OF}/test_deadlines.py::test_an_overdue_write_is_executed_once",
@@ -144,19 +144,19 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         "tests/unit/apimachinery/apply/test_entries.py::test_names_of_managers",
     ),
     "continue token, forged or of another list: 400": (
-        f"{API}/test_list.py::test_tokens_that_are_not_ours",
+        f"{API}/test_list.py::test_invalid_continue_tokens",
     ),
     "webhook, 30 s and its own timeout": (
         f"{API}/admission/test_answers.py::test_the_deadline_of_the_request",
-        f"{API}/admission/test_answers.py::test_one_that_hangs_holds_up_nobody_else",
+        f"{API}/admission/test_answers.py::test_a_hanging_webhook_delays_no_other_requests",
     ),
     "CEL, cost of a rule and of an object: 422": (
         "tests/unit/apimachinery/structural/test_cel_rules.py::test_a_call_that_costs_too_much_ends",
         "tests/unit/apimachinery/structural/test_cel_rules.py::test_an_object_has_a_budget_for_all_its_rules",
     ),
     "resource version too high: 504 with its cause": (
-        f"{API}/test_list.py::test_a_version_of_the_future",
-        f"{API}/test_watch.py::test_versions_of_the_future",
+        f"{API}/test_list.py::test_a_version_ahead_of_the_store",
+        f"{API}/test_watch.py::test_versions_ahead_of_the_store",
     ),
     "resource version compacted: 410": (
         f"{API}/test_list.py::test_an_expired_token",

@@ -1,4 +1,4 @@
-"""Bad input: what is wrong with a body."""
+"""Bad input: request bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the requests that a careless or hostile client may send are written down."""
+"""Builders for requests that a careless or hostile client may send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLES: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A request, and the code of its answer."""
+    """A request, and its expected status code."""
 
     name: str
     code: int | tuple[int, ...]

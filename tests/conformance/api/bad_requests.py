@@ -1,4 +1,4 @@
-"""Bad input: what is wrong with the rest of a request, or where it is sent."""
+"""Bad input: request lines, headers, parameters and paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server over each kind of store; SQLite where a test does not ask for another."""
+"""A server over each kind of store; SQLite unless a test selects another."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ StartServer = Callable[..., Awaitable[RunningServer]]
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that servers run on."""
+    """The event loop that servers run on."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
 def driver(request: pytest.FixtureRequest) -> str:
-    """Which store; tests that run on several are parametrised with it."""
+    """The store; tests that run on several are parametrized with it."""
     return str(getattr(request, "param", "sqlite"))
 
 
@@ -36,7 +36,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 async def open_store(
     driver: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[Callable[[], Awaitable[Storage]]]:
-    """Opens the test's store: each call a handle of its own, as each server has."""
+    """Opens the test's store: each call returns a handle of its own, as for each server."""
     address = {"sqlite": f"sqlite:{tmp_path / 'store'}"}.get(driver, "memory:")
     if driver == "etcd":
         address = str(request.getfixturevalue("etcd_one").url)
@@ -57,7 +57,7 @@ async def open_store(
 
 @pytest_asyncio.fixture
 async def start(open_store: Callable[[], Awaitable[Storage]]) -> AsyncIterator[StartServer]:
-    """Starts servers on the test's store; stopped at its end."""
+    """Starts servers on the test's store; they are stopped at the end of the test."""
     running: list[RunningServer] = []
 
     async def start_one(catalog: Catalog = BUILTIN) -> RunningServer:

@@ -1,4 +1,4 @@
-"""A plug-in of admission for tests."""
+"""An admission plug-in for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from restow.apimachinery import status
 
 
 class Plugin:
-    """Notes what it is asked, and refuses objects with a name that it does not like."""
+    """Records its reviews, and refuses objects with a given name."""
 
     def __init__(self, refused: str = "", *, waits: bool = False) -> None:
         self.asked: list[Attributes] = []

@@ -1,4 +1,4 @@
-"""Short words for tests of who may do what: roles, bindings, and a client that has them."""
+"""Helpers for authorization tests: roles, bindings, and a client with given permissions."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def place(plural: str, namespace: str = "") -> str:
 
 
 def client_of(server: RunningServer) -> ApiClient:
-    """One without rights but what they are given."""
+    """A client without permissions except those granted to it."""
     return ApiClient(server.port, token=OTHER_TOKEN)
 
 
 async def give(
     server: RunningServer, name: str, *rules: dict[str, Any], namespace: str = ""
 ) -> None:
-    """Bind jane to new rules: everywhere, or in a namespace; counts when this returns."""
+    """Binds jane to new rules, in the cluster or a namespace; in effect when this returns."""
     plural, kind = ("roles", "Role") if namespace else ("clusterroles", "ClusterRole")
     bindings = "rolebindings" if namespace else "clusterrolebindings"
     made = await server.client.post(place(plural, namespace), role(name, *rules))
@@ -62,13 +62,13 @@ async def give(
 
 
 async def freshen(server: RunningServer) -> None:
-    """Until the server decides by all that was acknowledged."""
+    """Waits until the server's decisions reflect all acknowledged writes."""
     assert server.assembly.rbac is not None
     await server.assembly.rbac.freshen()
 
 
 async def until(ask: Callable[[], Awaitable[Reply]], status: int) -> Reply:
-    """The answer, once it has this status."""
+    """Repeats the request until it gets this status; returns the response."""
     clock = Runtime.system().clock
     async with clock.timeout(SECONDS_MAX):
         while (reply := await ask()).status != status:

@@ -1,4 +1,4 @@
-"""Servers for the tests of the API: each is the real thing on a loopback port, over plain HTTP."""
+"""Servers for the API tests: complete servers on a loopback port, over plain HTTP."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SECRETS = Secrets(
     continue_key=b"a key that all servers of the cluster share",
 )
 SERVED_IN_ALL = frozenset({"Deployment", "CronJob", "PodDisruptionBudget"})
-"""Kinds of which old versions are served as well, so that conversions can be seen."""
+"""Kinds whose old versions are served as well, so that conversions are visible."""
 
 
 def _with_old_versions() -> Catalog:
@@ -69,7 +69,7 @@ CONFIG_MAPS = f"{NS}/configmaps"
 
 @dataclass(slots=True)
 class RunningServer:
-    """A server, and a client of it that may do everything."""
+    """A server, and a client for it with all permissions."""
 
     assembly: Assembly
     listener: Listener
@@ -81,7 +81,7 @@ class RunningServer:
         return self.listener.port
 
     async def put_raw(self, key: str, value: bytes | dict[str, Any] | None) -> int:
-        """Write into the store behind the server's back; the revision."""
+        """Writes into the store directly; returns the revision."""
         data = orjson.dumps(value) + b"\n" if isinstance(value, dict) else value
         assert data is not None
         write: Write = Put(Key(key), data)
@@ -89,7 +89,7 @@ class RunningServer:
         return int(outcome.revision)  # type: ignore[union-attr]
 
     async def raw(self, key: str) -> Any:
-        """What the store holds under a key."""
+        """Returns the store's value of a key."""
         item = await self.storage.get(Key(key))
         return None if item is None else orjson.loads(item.value)
 

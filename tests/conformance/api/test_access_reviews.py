@@ -1,4 +1,4 @@
-"""Reviews of access: who may what, and why, as the authorizer decides it."""
+"""Access reviews: the authorizer's decisions and their reasons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def status_of(client: ApiClient, plural: str, spec: Any, namespace: str = 
 
 
 async def test_reasons(server: RunningServer) -> None:
-    """An answer names the binding that allows it, or what is wrong with the roles."""
+    """The answer names the binding that allows it, or the error in the roles."""
     await give(server, "reader", rule("get", "pods", names="a"), namespace="default")
     jane, admin = client_of(server), server.client
     about_a = {"resourceAttributes": {**PODS, "name": "a"}}
@@ -72,7 +72,7 @@ async def test_reasons(server: RunningServer) -> None:
 
 
 async def test_accounts(server: RunningServer) -> None:
-    """A service account is a user by a name that is made up of its own."""
+    """A service account is authorized under its username."""
     account = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
     await give(server, "reader", rule("get", "pods"), namespace="default")
     bound = binding("robots", "reader", account, kind="Role")
@@ -149,24 +149,24 @@ async def test_accounts(server: RunningServer) -> None:
         ),
     ],
 )
-async def test_questions_that_make_no_sense(
+async def test_invalid_reviews(
     server: RunningServer, plural: str, body: dict[str, Any], said: str
 ) -> None:
-    """422, with what is wrong."""
+    """422, with the reason."""
     reply = await server.client.post(f"{ROOT}/{plural}", body)
     assert (reply.status, reply.reason) == (422, "Invalid")
     assert reply.message.endswith(f'"" is invalid: {said}')
 
 
-async def test_the_place_of_a_question(server: RunningServer) -> None:
-    """A review in a namespace is not about another one."""
+async def test_the_namespace_of_a_review(server: RunningServer) -> None:
+    """A review in a namespace cannot name another one."""
     body = {"metadata": {"namespace": "x"}, "spec": {"user": "a", "resourceAttributes": PODS}}
     reply = await server.client.post(f"{ROOT}/namespaces/default/localsubjectaccessreviews", body)
     assert (reply.status, reply.reason) == (400, "BadRequest")
 
 
 async def test_selectors(server: RunningServer) -> None:
-    """They are taken, and what of them is not understood is said; roles do not look at them."""
+    """Selectors are accepted, parse errors are reported; RBAC ignores them."""
     labels = {"requirements": [{"key": "a", "operator": "Foo", "values": ["x"]}]}
     both = {"requirements": [*labels["requirements"], {"key": "b", "operator": "Exists"}]}
     good = {"rawSelector": "metadata.name=x"}
@@ -185,7 +185,7 @@ async def test_selectors(server: RunningServer) -> None:
 
 
 async def test_all_rules(server: RunningServer) -> None:
-    """What one may in a namespace: of the cluster and of that namespace, by binding."""
+    """The rules in a namespace: from cluster role bindings and from role bindings there."""
     mine = rule("get", "pods", names="a")
     await give(server, "reader", mine, namespace="default")
     await give(server, "paths", at("get", "/metrics"))

@@ -1,4 +1,4 @@
-"""Plug-ins that have the last word on a write, asked by a real server."""
+"""Admission plug-ins in a real server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def assert_refused(reply: Reply) -> None:
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
 async def test_each_verb_is_asked_about(start_with: Start, waits: bool, query: str) -> None:
-    """What would be stored and what is stored are shown, for a dry run too."""
+    """The new and the old object are reviewed, in a dry run too."""
     plugin = Plugin(waits=waits)
     api = await start_with(plugin)
     assert (await api.post(CONFIG_MAPS, config_map("a", {"x": "1"}))).status == 201
@@ -92,8 +92,8 @@ def _data(plugin: Plugin) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_a_refusal_leaves_all_as_it_was(start_with: Start, waits: bool) -> None:
-    """One object is refused by every verb, in a dry run as well; the others are not held up."""
+async def test_a_refusal_changes_nothing(start_with: Start, waits: bool) -> None:
+    """One object is refused by every verb, in a dry run as well; others are not affected."""
     plugin = Plugin(waits=waits)
     api = await start_with(plugin)
     for name in ("a", "bad", "c"):
@@ -115,7 +115,7 @@ async def test_a_refusal_leaves_all_as_it_was(start_with: Start, waits: bool) ->
 
 
 async def test_subresources_and_large_bodies(start_with: Start) -> None:
-    """What is written by another path, or read in a thread, is asked about all the same."""
+    """Writes to subresources, and bodies parsed in a thread, are reviewed too."""
     plugin = Plugin()
     api = await start_with(plugin)
     large = {"x": "y" * BODY_BYTES_IN_THREAD}
@@ -141,7 +141,7 @@ async def test_subresources_and_large_bodies(start_with: Start) -> None:
 
 
 async def test_a_lease_that_an_update_creates(start_with: Start) -> None:
-    """Is asked about as the new object that it is, with the name that was generated for others."""
+    """It is reviewed as a create; for other kinds the generated name is visible."""
     plugin = Plugin()
     api = await start_with(plugin)
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -151,8 +151,8 @@ async def test_a_lease_that_an_update_creates(start_with: Start) -> None:
     assert plugin.last() == ("CREATE", "", made.json["metadata"]["name"])
 
 
-async def test_all_plugins_are_asked_in_their_order(start_with: Start) -> None:
-    """The first that refuses ends it; what is no good is not shown to anybody."""
+async def test_plugins_are_called_in_order(start_with: Start) -> None:
+    """The first refusal ends the review; invalid objects are not reviewed."""
     first, second = Plugin("a", waits=True), Plugin()
     api = await start_with(first, second)
     count = len(second.asked)
@@ -169,8 +169,8 @@ async def test_all_plugins_are_asked_in_their_order(start_with: Start) -> None:
     assert len(first.asked) == asked
 
 
-async def test_a_rewrite_asks_nobody(start_with: Start) -> None:
-    """It changes nothing about an object but the version that it is encoded in."""
+async def test_a_rewrite_needs_no_admission(start_with: Start) -> None:
+    """A rewrite changes only the version that an object is encoded in."""
     plugin = Plugin()
     api = await start_with(plugin, release="x+2")
     migrations = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"

@@ -1,4 +1,4 @@
-"""When admission is asked about a write: not for nothing, and not again without a reason."""
+"""When admission runs for a write: only if needed, and repeated only for a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def driver() -> str:
 
 
 class MovingFence(FixedPolicy):
-    """A fence that has moved: it holds again when the policy was refreshed often enough."""
+    """A fence that has moved: it holds again after a number of refreshes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class MovingFence(FixedPolicy):
 
 @pytest_asyncio.fixture
 async def started(open_store: OpenStore) -> AsyncIterator[Started]:
-    """Starts servers; stopped at the end of the test."""
+    """Starts servers; they are stopped at the end of the test."""
     servers: list[RunningServer] = []
 
     async def start(**options: Any) -> ApiClient:
@@ -61,9 +61,10 @@ async def started(open_store: OpenStore) -> AsyncIterator[Started]:
         await server.stop()
 
 
-async def test_a_pod_in_a_namespace_that_takes_none(started: Started) -> None:
-    """A pod is refused for its namespace before its service account is looked up, which waits for
-    an account that may still come: 404 without the namespace, 403 while it is being deleted."""
+async def test_a_pod_in_a_missing_or_terminating_namespace(started: Started) -> None:
+    """A pod is refused for its namespace before its service account is looked up, which waits
+    for an account that may still be created: 404 without the namespace, 403 while it is
+    terminating."""
     client = await started(accounts=RULES)
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
     missing = await client.post("/api/v1/namespaces/nope/pods", pod)
@@ -79,8 +80,8 @@ async def test_a_pod_in_a_namespace_that_takes_none(started: Started) -> None:
 
 @pytest.mark.parametrize("refreshes", [1, 5])
 async def test_a_moved_fence(started: Started, refreshes: int) -> None:
-    """A write whose fence has moved is encoded again; admission is not asked again, since neither
-    the object nor its old state is another."""
+    """A write whose fence has moved is encoded again; admission is not repeated, since neither
+    the object nor its old state has changed."""
     policy, plugin = MovingFence(), Plugin(waits=True)
     client = await started(policy=policy, admission=(plugin,))
     await client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})

@@ -28,12 +28,12 @@ Object = dict[str, Any]
 async def apply(
     api: ApiClient, path: str, config: Any, manager: str = "app", query: str = ""
 ) -> Reply:
-    """Apply a configuration in the name of a manager."""
+    """Applies a configuration as a field manager."""
     return await api.patch(f"{path}?fieldManager={manager}{query}", config, APPLY_PATCH)
 
 
 def managed(reply: Reply) -> dict[str, Any]:
-    """The fields of each manager, with the path by which it has them."""
+    """Returns the fields of each manager, with the subresource of its entry."""
     found = {}
     for entry in reply.json["metadata"].get("managedFields", []):
         part = f"/{entry['subresource']}" if "subresource" in entry else ""
@@ -51,8 +51,9 @@ def web(**spec: Any) -> Object:
 
 
 @EVERY_STORE
-async def test_the_life_of_a_configuration(api: ApiClient) -> None:
-    """It creates an object, changes it, gives fields up, and meets what others manage."""
+async def test_apply_creates_changes_and_conflicts(api: ApiClient) -> None:
+    """Apply creates an object, changes it, removes fields it no longer contains, and reports
+    conflicts."""
     made = await apply(api, CONFIG_MAP, config_map("a", {"a": "1", "b": "2"}))
     assert (made.status, managed(made)) == (
         201,
@@ -91,8 +92,8 @@ async def test_the_life_of_a_configuration(api: ApiClient) -> None:
     assert (await api.get(CONFIG_MAP)).json == forced.json
 
 
-async def test_who_writes(api: ApiClient) -> None:
-    """Writes are told by `fieldManager`, or by the User-Agent up to its first slash."""
+async def test_field_manager_names(api: ApiClient) -> None:
+    """The field manager is `fieldManager`, or the User-Agent up to its first slash."""
     await api.request(
         "POST", CONFIG_MAPS, config_map("a", {"a": "1"}), headers={"user-agent": "kopf/1.37 x"}
     )
@@ -110,7 +111,8 @@ async def test_who_writes(api: ApiClient) -> None:
 
 
 async def test_entries_that_clients_write(api: ApiClient) -> None:
-    """An empty list stops the tracking, entries are taken over, and wrong ones change nothing."""
+    """An empty managedFields list resets tracking, valid entries are kept, invalid ones change
+    nothing."""
     await apply(api, CONFIG_MAP, config_map("a", {"a": "1"}))
     entry = {
         "manager": "kubectl",
@@ -153,14 +155,15 @@ async def test_entries_that_clients_write(api: ApiClient) -> None:
         ('{"apiVersion": "v1", "kind": "Secret"}', 400, "invalid object type: /v1, Kind=Secret"),
     ],
 )
-async def test_what_is_no_configuration(api: ApiClient, body: str, code: int, words: str) -> None:
-    """What cannot be read, or is of another type, is a 400 in the reference's words."""
+async def test_invalid_configurations(api: ApiClient, body: str, code: int, words: str) -> None:
+    """A body that cannot be parsed, or has another type, gets 400 with the reference's message."""
     reply = await apply(api, CONFIG_MAP, body.encode())
     assert (reply.status, reply.message[: len(words)]) == (code, words)
 
 
 async def test_configurations_that_do_not_fit(api: ApiClient) -> None:
-    """Entries, other names and places, unknown fields and doubles are refused; nothing is made."""
+    """Managed fields, another name or namespace, unknown fields and duplicates are refused; nothing
+    is created."""
     unfit = "failed to create typed patch object (/a; /v1, Kind=ConfigMap): "
     cases: list[tuple[Object, str]] = [
         (config_map("a", managedFields=[]), "metadata.managedFields must be nil"),
@@ -182,8 +185,8 @@ async def test_configurations_that_do_not_fit(api: ApiClient) -> None:
     for config, message in cases:
         reply = await apply(api, CONFIG_MAP, config)
         assert (reply.status, reply.reason, reply.message) == (400, "BadRequest", message)
-    nobody = await api.patch(CONFIG_MAP, config_map("a"), APPLY_PATCH)
-    assert (nobody.status, nobody.json["details"]["causes"]) == (
+    without_manager = await api.patch(CONFIG_MAP, config_map("a"), APPLY_PATCH)
+    assert (without_manager.status, without_manager.json["details"]["causes"]) == (
         422,
         [
             {
@@ -198,8 +201,8 @@ async def test_configurations_that_do_not_fit(api: ApiClient) -> None:
     assert (await api.get(CONFIG_MAP)).status == 404
 
 
-async def test_keys_that_stand_twice(api: ApiClient) -> None:
-    """A repeated key is a warning, or a 400 for those who ask for it."""
+async def test_duplicate_keys(api: ApiClient) -> None:
+    """A duplicate key gets a warning, or 400 with strict field validation."""
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  a: '1'\n  a: '2'\n"
     for mode, code in (("Strict", 400), ("Ignore", 201), ("Warn", 200)):
         reply = await apply(api, CONFIG_MAP, body, query=f"&fieldValidation={mode}")
@@ -209,7 +212,7 @@ async def test_keys_that_stand_twice(api: ApiClient) -> None:
 
 
 async def test_a_dry_run(api: ApiClient) -> None:
-    """It shows what would be, conflicts too, and stores nothing."""
+    """A dry run returns the result, or the conflicts, and stores nothing."""
     made = await apply(api, CONFIG_MAP, config_map("a", {"a": "1"}), query="&dryRun=All")
     assert (made.status, managed(made)) == (201, {"app Apply": {"f:data": {"f:a": {}}}})
     assert (await api.get(CONFIG_MAP)).status == 404
@@ -223,7 +226,8 @@ async def test_a_dry_run(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_a_rewrite_by_a_migrator(server: RunningServer) -> None:
-    """A configuration of uid and version alone changes nothing, and says if another is meant."""
+    """A configuration of UID and resourceVersion alone changes nothing, and conflicts with another
+    UID."""
     api = server.client
     made = (await apply(api, CONFIG_MAP, config_map("a", {"a": "1"}))).json["metadata"]
 
@@ -261,7 +265,7 @@ async def test_a_rewrite_by_a_migrator(server: RunningServer) -> None:
 
 
 async def test_the_status_has_managers_of_its_own(api: ApiClient) -> None:
-    """By its path only the status is managed, and the main path does not touch it."""
+    """Apply to `status` manages only the status; apply to the main resource leaves it unchanged."""
     made = await apply(api, WEB, {**web(), **DEPLOYMENT, "metadata": {"name": "web"}})
     assert "f:status" not in managed(made)["app Apply"]
     state = web(replicas=7) | {"status": {"observedGeneration": 1}}
@@ -279,7 +283,8 @@ async def test_the_status_has_managers_of_its_own(api: ApiClient) -> None:
 
 
 async def test_the_scale_has_managers_of_its_own(api: ApiClient) -> None:
-    """Replicas that are set by the scale are managed there, and contested everywhere."""
+    """Replicas set through `scale` are managed there, and conflict with applies to the main
+    resource."""
     await api.post(WEB.removesuffix("/web"), DEPLOYMENT | {"metadata": {"name": "web"}})
     scale = {
         "apiVersion": "autoscaling/v1",
@@ -309,7 +314,7 @@ async def test_the_scale_has_managers_of_its_own(api: ApiClient) -> None:
 
 
 async def test_versions_of_a_kind(api: ApiClient) -> None:
-    """What is managed in one version is contested, and kept, in another."""
+    """Fields managed in one version conflict, and are kept, in another."""
     path = f"{NS.replace('/api/v1', '/apis/autoscaling/%s')}/horizontalpodautoscalers/h"
     spec: Object = {
         "minReplicas": 1,
@@ -337,8 +342,8 @@ async def test_versions_of_a_kind(api: ApiClient) -> None:
     assert [entry["apiVersion"] for entry in entries] == ["autoscaling/v2"]
 
 
-async def test_rights(server: RunningServer) -> None:
-    """Who may patch an object may not create one by applying it."""
+async def test_apply_needs_create_permission(server: RunningServer) -> None:
+    """A user who may patch an object but not create it cannot create it by applying."""
     jane = client_of(server)
     try:
         await give(server, "patcher", rule("patch", "configmaps"))
@@ -351,8 +356,9 @@ async def test_rights(server: RunningServer) -> None:
         await jane.close()
 
 
-async def test_entries_that_there_is_no_room_for(api: ApiClient) -> None:
-    """An object that is too large with its entries is stored without, unless it is applied."""
+async def test_managed_fields_over_the_size_limit(api: ApiClient) -> None:
+    """An object that is too large with its managed fields is stored without them, unless it is
+    applied."""
     data = {f"key-{number:07}": "" for number in range(50_000)}
     made = await api.post(CONFIG_MAPS, config_map("a", data))
     assert (made.status, managed(made)) == (201, {})
@@ -362,8 +368,8 @@ async def test_entries_that_there_is_no_room_for(api: ApiClient) -> None:
     assert (applied.status, applied.reason) == (413, "RequestEntityTooLarge")
 
 
-async def test_what_the_server_writes(api: ApiClient) -> None:
-    """Writes of the server's own have a name, and fields that clients manage are not its."""
+async def test_writes_of_the_server(api: ApiClient) -> None:
+    """The server's own writes have a manager name, and do not take over fields of clients."""
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin"
     found = await api.get(role)
     if found.status == 200:
@@ -374,8 +380,8 @@ async def test_what_the_server_writes(api: ApiClient) -> None:
     assert fields == {"f:metadata": {"f:labels": {".": {}, **label}}}
 
 
-async def test_a_body_in_yaml_and_by_a_stranger(api: ApiClient) -> None:
-    """YAML is read like JSON, and numbers keep their values."""
+async def test_yaml_body_and_unknown_user(api: ApiClient) -> None:
+    """YAML is parsed like JSON, and numbers keep their values."""
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  a: 'x'\n"
     made = await apply(api, CONFIG_MAP, body)
     assert (made.status, made.json["data"]) == (201, {"a": "x"})

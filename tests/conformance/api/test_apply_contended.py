@@ -1,4 +1,4 @@
-"""Apply under load: many at once on one object, and objects with very many fields."""
+"""Server-side apply under load: many at once on one object, and objects with very many fields."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ WRITERS = 20
 WRITES = 3
 
 
-async def test_many_write_one_object(server: RunningServer) -> None:
-    """However many write at once, each has its say, and none is refused for being overtaken."""
+async def test_concurrent_applies_to_one_object(server: RunningServer) -> None:
+    """All concurrent applies succeed; none is refused because of another one."""
     api = server.client
     await api.post(CONFIG_MAPS, config_map("a"))
 
@@ -45,7 +45,8 @@ async def test_many_write_one_object(server: RunningServer) -> None:
 
 
 async def test_very_many_fields(api: ApiClient) -> None:
-    """What is applied aside, as it takes long, comes to the same as what is not."""
+    """An apply that runs in a thread, as it takes long, has the same result as one that does
+    not."""
     data = {f"k{number:04}": "v" * 100 for number in range(2_000)}
     made = await api.patch(f"{CONFIG_MAP}?fieldManager=app", config_map("a", data), APPLY_PATCH)
     assert (made.status, made.json["data"]) == (201, data)
@@ -63,7 +64,7 @@ async def test_very_many_fields(api: ApiClient) -> None:
 
 
 async def test_no_entries_and_no_version(api: ApiClient) -> None:
-    """An empty list of entries takes all away; a resource version of zero is none."""
+    """An empty managedFields list removes all entries; a resourceVersion of zero is ignored."""
     path = f"{CONFIG_MAP}?fieldManager=app"
     await api.patch(path, config_map("a", {"a": "1"}), APPLY_PATCH)
     gone = await api.patch(CONFIG_MAP, {"metadata": {"managedFields": []}}, MERGE_PATCH)

@@ -1,4 +1,4 @@
-"""The audit log over HTTP: what is written of each way to answer, and what never is."""
+"""The audit log over HTTP: the events of each request path, and what is never logged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Audited:
-    """A server with an audit log, a client of it, and what was written so far."""
+    """A server with an audit log, a client for it, and the events written so far."""
 
     running: RunningServer
     audit: Audit
@@ -54,19 +54,19 @@ class Audited:
         return self.log.read_text(encoding="ascii")
 
     def events(self) -> list[Event]:
-        """What was written since this was asked before."""
+        """Returns the events written since the previous call."""
         lines = self.text().splitlines()
         fresh, self.seen = lines[self.seen :], len(lines)
         return [orjson.loads(line) for line in fresh]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - a file tells nobody
+            while not condition():  # noqa: ASYNC110 - a file has no event to wait for
                 await asyncio.sleep(0.01)
 
 
-class Distant(MemoryStorage):
-    """A store that must be asked how far it is, as one is that other servers write too."""
+class RemoteRevisionStorage(MemoryStorage):
+    """A store whose revision must be queried, like one that other servers write to as well."""
 
     def revision_now(self) -> Revision | None:
         return None
@@ -113,7 +113,7 @@ def summary(events: list[Event]) -> list[tuple[str, str, int]]:
 
 
 async def test_one_request(tmp_path: Path) -> None:
-    """A write has the events, fields and order of fields that Kubernetes gives it."""
+    """A write has the events, fields and field order of Kubernetes."""
     async with audited(tmp_path, EVERYTHING) as server:
         made = config_map("a", {"k": "v"})
         reply = await server.client.request(
@@ -157,9 +157,9 @@ async def test_one_request(tmp_path: Path) -> None:
     assert complete["stageTimestamp"] >= moment
 
 
-async def test_every_way_to_answer(tmp_path: Path) -> None:
-    """Reads, short and long, writes of every verb, refusals and documents each leave one event,
-    with the id that the answer has."""
+async def test_every_request_path(tmp_path: Path) -> None:
+    """Reads (fast and slow path), writes with every verb, refusals and documents each leave one
+    event with the audit ID of the response."""
     async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
         client, ids = server.client, []
 
@@ -169,7 +169,7 @@ async def test_every_way_to_answer(tmp_path: Path) -> None:
 
         one = f"{CONFIG_MAPS}/a"
         await ask("POST", CONFIG_MAPS, config_map("a"))
-        for _ in range(3):  # the long way, the one that waits, the short one
+        for _ in range(3):  # the slow path, the one that waits, the fast one
             await ask("GET", one)
         await ask("GET", CONFIG_MAPS)
         await ask("PUT", one, config_map("a", {"x": "1"}))
@@ -204,12 +204,13 @@ async def test_every_way_to_answer(tmp_path: Path) -> None:
         "details": {"name": "a", "kind": "configmaps"},
         "code": 404,
     }
-    assert events[16]["responseStatus"] == events[9]["responseStatus"]  # read from YAML
+    assert events[16]["responseStatus"] == events[9]["responseStatus"]  # parsed from YAML
     assert all("requestObject" not in event for event in events)
 
 
 async def test_refusals(tmp_path: Path) -> None:
-    """Who is not known leaves one event without a user; who may not, one that says so."""
+    """An unauthenticated request leaves one event without a user; an unauthorized one, an event
+    that says so."""
     async with audited(tmp_path, METADATA) as server:
         port = server.running.port
         for token, wanted in (("wrong", 401), (OTHER_TOKEN, 403), (None, 403)):
@@ -242,7 +243,7 @@ async def test_refusals(tmp_path: Path) -> None:
 
 
 async def test_watch(tmp_path: Path) -> None:
-    """A watch is noted when it begins and when it ends, whoever ends it."""
+    """A watch has an event at its start and at its end, whichever side ends it."""
     async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
         stream = await server.client.watch(f"{CONFIG_MAPS}?timeoutSeconds=1")
         assert summary(server.events()) == [("ResponseStarted", "watch", 200)]
@@ -262,8 +263,7 @@ async def test_watch(tmp_path: Path) -> None:
 
 
 async def test_bundled_watches(tmp_path: Path) -> None:
-    """The watches of a bundle are noted each for itself, with its beginning and its end, and no
-    token of theirs is."""
+    """Each watch of a bundle has its own start and end events, without its token."""
     async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
         inner = f"{CONFIG_MAPS}?watch=1%26timeoutSeconds=1%26token={SECRET}"
         reply = await server.client.get(f"/dashboard/watch?watch={inner}&watch={inner}")
@@ -278,7 +278,7 @@ async def test_bundled_watches(tmp_path: Path) -> None:
 
 
 async def test_impersonation(tmp_path: Path) -> None:
-    """Who acts as another is in the log with both; rules look at who has sent the request."""
+    """An impersonated request is logged with both users; policy rules match the requesting user."""
     rule = {"level": "Metadata", "users": ["admin"]}
     async with audited(tmp_path, rule) as server:
         headers = {"Impersonate-User": "jane", "Impersonate-Group": "devs"}
@@ -295,7 +295,8 @@ async def test_impersonation(tmp_path: Path) -> None:
 
 
 async def test_reason(tmp_path: Path) -> None:
-    """The log says which binding has let somebody in, also on the short way, and follows it."""
+    """The event names the binding that allowed the request, on the fast path too, and follows
+    changes."""
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
     async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
         rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
@@ -334,8 +335,8 @@ async def test_reason(tmp_path: Path) -> None:
 
 
 async def test_bodies(tmp_path: Path) -> None:
-    """Bodies are written as JSON, whatever they came as, without managed fields if so wished; what
-    is too long is left out, and the event says so."""
+    """Bodies are logged as JSON whatever their encoding, without managed fields if the policy says
+    so; bodies over the limit are omitted, and the event says so."""
     async with audited(tmp_path, EVERYTHING, omitStages=["RequestReceived"]) as server:
         client, one = server.client, f"{CONFIG_MAPS}/a"
         text = b'kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  k: "v\\x85"\n'
@@ -362,7 +363,8 @@ async def test_bodies(tmp_path: Path) -> None:
 
 
 async def test_no_credentials(tmp_path: Path) -> None:
-    """No token, cookie, ticket or content of a secret is in the log, at the highest level."""
+    """Tokens, cookies, tickets and the content of Secrets are never logged, at the highest level
+    either."""
     hidden = base64.b64encode(SECRET.encode()).decode()
     async with audited(tmp_path, EVERYTHING) as server:
         client, port = server.client, server.running.port
@@ -390,9 +392,9 @@ async def test_no_credentials(tmp_path: Path) -> None:
         await client.get(
             f"{NS}/secrets/s", headers={"Cookie": f"restow-session={SECRET}", "X-Token": SECRET}
         )
-        stranger = ApiClient(port, token=SECRET)
-        assert (await stranger.get(f"{NS}/secrets/s")).status == 401
-        await stranger.close()
+        unauthenticated = ApiClient(port, token=SECRET)
+        assert (await unauthenticated.get(f"{NS}/secrets/s")).status == 401
+        await unauthenticated.close()
         protocol = f"base64url.bearer.authorization.k8s.io.{SECRET}"
         await client.get(f"{NS}/pods/x/exec", headers={"Sec-WebSocket-Protocol": protocol})
         text = server.text()
@@ -416,8 +418,8 @@ INJECTIONS = [
 
 @pytest.mark.parametrize("agent", INJECTIONS)
 async def test_injection(tmp_path: Path, agent: bytes) -> None:
-    """Whatever a client calls itself and its objects, an event is one line of ASCII, and all of
-    its fields are what they were; an answer has no line that is not the server's."""
+    """Whatever the user agent and the object names are, an event is one line of ASCII with all
+    fields intact, and the response has no header that the server did not set."""
     async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.running.port)
         name = "".join(f"%{byte:02X}" for byte in agent[:100]).encode()
@@ -442,8 +444,8 @@ async def test_injection(tmp_path: Path, agent: bytes) -> None:
 
 
 async def test_echoed_id(tmp_path: Path) -> None:
-    """The id that a client brings is in the answer and the log, for as many requests as it likes;
-    a long one is cut."""
+    """The Audit-ID that a client sends is in the response and the log, for any number of requests;
+    a long one is truncated."""
     async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
         await server.client.post(CONFIG_MAPS, config_map("a"))
         server.events()
@@ -454,8 +456,8 @@ async def test_echoed_id(tmp_path: Path) -> None:
     assert found == ["mine-1", "mine-1", "mine-1", "x" * 64]
 
 
-async def test_short_way_at_all_levels(tmp_path: Path) -> None:
-    """A get has the same events whichever way it went: with bodies, twice, or none at all."""
+async def test_fast_path_at_all_levels(tmp_path: Path) -> None:
+    """A get has the same events on the fast and the slow path, at every audit level."""
     one = {"group": "", "resources": ["configmaps"]}
     rules: list[dict[str, Any]] = [
         {"level": "None", "resources": [{**one, "resourceNames": ["none"]}]},
@@ -485,8 +487,8 @@ async def test_short_way_at_all_levels(tmp_path: Path) -> None:
 
 
 async def test_a_get_that_waits(tmp_path: Path) -> None:
-    """A get that had to wait for the store is written down as its sender's, found or not."""
-    async with audited(tmp_path, METADATA, storage=Distant()) as server:
+    """A get that had to wait for the store is logged with its user, whether found or not."""
+    async with audited(tmp_path, METADATA, storage=RemoteRevisionStorage()) as server:
         path = f"{CONFIG_MAPS}/a"
         await server.client.post(CONFIG_MAPS, config_map("a"))
         for _ in range(3):
@@ -506,7 +508,7 @@ async def test_a_get_that_waits(tmp_path: Path) -> None:
 
 
 async def send_raw(server: Audited, *parts: bytes, token: str = TOKEN) -> tuple[int, str]:
-    """The status of the answer to what is sent, and its id."""
+    """Sends raw bytes; returns the status of the response and its audit ID."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.running.port)
     head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
     writer.write(head.encode() + b"".join(parts))
@@ -518,8 +520,8 @@ async def send_raw(server: Audited, *parts: bytes, token: str = TOKEN) -> tuple[
 
 
 async def test_bodies_that_are_too_large(tmp_path: Path) -> None:
-    """Who sends too much is written down, however the length is told, with the id of the answer;
-    who may not send anything is told that instead."""
+    """A request body over the limit is logged, with Content-Length or chunked, with the audit ID of
+    the response; an unauthorized client is refused for that instead."""
     long = b"Content-Length: 999999999\r\n\r\n"
     chunked = b"Transfer-Encoding: chunked\r\n\r\n", b"400000\r\n", b"x" * 0x400000, b"\r\n"
     async with audited(tmp_path, EVERYTHING, omitStages=["RequestReceived"]) as server:
@@ -541,8 +543,8 @@ async def test_bodies_that_are_too_large(tmp_path: Path) -> None:
         assert (code, event["responseStatus"]["code"], event["auditID"]) == (400, 400, mark)
 
 
-class Stuck(Distant):
-    """A store that does not say how far it is while it is held."""
+class StuckStorage(RemoteRevisionStorage):
+    """A store that blocks queries of its revision while it is held."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -555,8 +557,8 @@ class Stuck(Distant):
 
 
 async def test_requests_that_take_too_long(tmp_path: Path) -> None:
-    """A request that is given up has its event, and the answer its id."""
-    storage = Stuck()
+    """A request that times out has its event, and the response its audit ID."""
+    storage = StuckStorage()
     async with audited(tmp_path, METADATA, storage=storage) as server:
         await server.client.get(CONFIG_MAPS)
         server.events()
@@ -571,7 +573,7 @@ async def test_requests_that_take_too_long(tmp_path: Path) -> None:
 
 
 async def test_policy_is_followed(tmp_path: Path) -> None:
-    """A policy that changes counts without a restart; one that is wrong does not."""
+    """A changed policy takes effect without a restart; an invalid one is ignored."""
     async with audited(tmp_path, {"level": "None"}) as server:
         await server.client.post(CONFIG_MAPS, config_map("a"))
         for _ in range(3):
@@ -586,7 +588,8 @@ async def test_policy_is_followed(tmp_path: Path) -> None:
 
 
 async def test_counts_and_batches(tmp_path: Path) -> None:
-    """In batches all events are in the file when the server has stopped, and metrics count them."""
+    """In batch mode all events are in the file after the server has stopped, and metrics count
+    them."""
     policy: list[dict[str, Any]] = [{"level": "None", "nonResourceURLs": ["*"]}, METADATA]
     async with audited(tmp_path, *policy, mode="batch", omitStages=["RequestReceived"]) as server:
         for number in range(50):
@@ -594,7 +597,7 @@ async def test_counts_and_batches(tmp_path: Path) -> None:
         await server.until(lambda: server.text().count("\n") >= 51)
         metrics = ""
         async with asyncio.timeout(10):
-            # What is in the file is counted a moment later.
+            # The metric is updated shortly after the file is written.
             while "apiserver_audit_event_total 51.0" not in metrics:
                 metrics = (await server.client.get("/metrics")).body.decode()
         await server.client.post(CONFIG_MAPS, config_map("last"))
@@ -605,7 +608,7 @@ async def test_counts_and_batches(tmp_path: Path) -> None:
 
 
 async def test_ids_without_a_log() -> None:
-    """Every answer has one id of its own, also of a server without an audit log."""
+    """Every response has a unique audit ID, also from a server without an audit log."""
     storage = MemoryStorage()
     running = await start_server(storage)
     try:

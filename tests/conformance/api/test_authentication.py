@@ -1,4 +1,4 @@
-"""Who is let in over HTTP, and in whose name: exact answers to named credentials."""
+"""Authentication over HTTP: exact answers to given credentials."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BAD = {
         "Sec-WebSocket-Protocol": f"base64url.bearer.authorization.k8s.io.{CANARY}, x",
     },
 }
-NOBODY = {
+NO_CREDENTIALS = {
     "nothing": {},
     "headers of a proxy": {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"},
     "headers of a proxy, otherwise": {"x-remote-user": "admin", "X-REMOTE-EXTRA-a": "b"},
@@ -44,10 +44,10 @@ NOBODY = {
 async def test_a_bad_credential_is_a_401_on_all_paths(
     server: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where anybody is let in, too; and no log, at no level, shows what was sent."""
+    """A bad credential gets 401 even where anonymous access is allowed, and is never logged."""
     with caplog.at_level(logging.DEBUG):
         for case, headers in BAD.items():
-            client = ApiClient(server.port)  # one that is refused again and again is held up
+            client = ApiClient(server.port)  # repeated refusals are throttled
             for path in ("/version", "/healthz", CONFIG_MAPS, f"{CONFIG_MAPS}/a"):
                 reply = await client.get(path, headers=headers)
                 assert (reply.status, reply.reason) == (401, "Unauthorized"), (case, path)
@@ -61,11 +61,11 @@ async def test_a_bad_credential_is_a_401_on_all_paths(
     assert TOKEN not in caplog.text
 
 
-async def test_whoever_shows_nothing_is_nobody(server: RunningServer) -> None:
-    """Headers that only a trusted proxy may send, or the server's own name in them, are nothing:
-    there is no identity of the server's that could be reached from outside."""
+async def test_unauthenticated_requests_are_anonymous(server: RunningServer) -> None:
+    """Without a credential, headers that only a trusted proxy may send have no effect, even with
+    the server's own name in them: its internal identity cannot be assumed from outside."""
     client = ApiClient(server.port)
-    for case, headers in NOBODY.items():
+    for case, headers in NO_CREDENTIALS.items():
         reply = await client.get("/version", headers=headers)
         assert reply.status == 200, case
         refused = await client.get(CONFIG_MAPS, headers=headers)
@@ -74,8 +74,8 @@ async def test_whoever_shows_nothing_is_nobody(server: RunningServer) -> None:
     await client.close()
 
 
-async def test_headers_of_a_proxy_add_nothing_to_a_token(server: RunningServer) -> None:
-    """Whoever has a token is who the token says."""
+async def test_proxy_headers_are_ignored_beside_a_token(server: RunningServer) -> None:
+    """A request with a token is authenticated by the token alone."""
     client = ApiClient(server.port, token=OTHER_TOKEN)
     headers = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
     reply = await client.request("POST", REVIEWS, {}, headers=headers)
@@ -90,8 +90,8 @@ async def who(client: ApiClient, headers: dict[str, str]) -> dict[str, object]:
     return found
 
 
-async def test_a_master_may_be_anybody(api: ApiClient) -> None:
-    """From then on it is the other who asks: who they are, and what they may."""
+async def test_system_masters_may_impersonate_anyone(api: ApiClient) -> None:
+    """The request is then authorized and reviewed as the impersonated user."""
     assert (await who(api, {"Impersonate-User": "bob"}))["username"] == "bob"
     told = await who(
         api, {"Impersonate-User": "bob", "Impersonate-Group": "devs", "Impersonate-Uid": "7"}
@@ -106,9 +106,9 @@ async def test_a_master_may_be_anybody(api: ApiClient) -> None:
     ]
 
 
-async def test_no_way_is_taken_as_the_sender(api: ApiClient) -> None:
-    """Reads that are answered from what is known of header lines, lists, watches and writes are
-    all done as the other, whatever was asked before on the same connection."""
+async def test_every_request_path_uses_the_impersonated_user(api: ApiClient) -> None:
+    """Reads served from cached headers, lists, watches and writes all run as the impersonated user,
+    whatever was requested before on the same connection."""
     assert (await api.request("POST", CONFIG_MAPS, made("a"))).status == 201
     as_bob = {"Impersonate-User": "bob"}
     for _ in range(3):
@@ -131,10 +131,11 @@ async def test_no_way_is_taken_as_the_sender(api: ApiClient) -> None:
     assert (await api.get(f"{CONFIG_MAPS}/a", headers=masters)).status == 200
 
 
-async def test_nobody_else_may_be_another(server: RunningServer) -> None:
-    """Not by name, not by group, and least of all a master; nor may they without a credential."""
-    jane, nobody = ApiClient(server.port, token=OTHER_TOKEN), ApiClient(server.port)
-    for client, name in ((jane, "jane"), (nobody, "system:anonymous")):
+async def test_impersonation_needs_permission(server: RunningServer) -> None:
+    """Other users may impersonate no user and no group, and none may impersonate system:masters;
+    anonymous requests may not either."""
+    jane, anonymous = ApiClient(server.port, token=OTHER_TOKEN), ApiClient(server.port)
+    for client, name in ((jane, "jane"), (anonymous, "system:anonymous")):
         for headers in (
             {"Impersonate-User": "admin"},
             {"Impersonate-User": name},
@@ -150,8 +151,8 @@ async def test_nobody_else_may_be_another(server: RunningServer) -> None:
         await client.close()
 
 
-async def test_half_a_wish_is_refused(api: ApiClient) -> None:
-    """A group, a uid or an extra without a user is a 400, on reads and on writes."""
+async def test_incomplete_impersonation_headers_are_refused(api: ApiClient) -> None:
+    """A group, UID or extra header without a user gets 400, on reads and on writes."""
     for headers in (
         {"Impersonate-Group": "devs"},
         {"Impersonate-Uid": "7"},
@@ -163,8 +164,8 @@ async def test_half_a_wish_is_refused(api: ApiClient) -> None:
             assert (reply.status, reply.reason) == (400, "BadRequest"), headers
 
 
-async def test_only_strangers_are_held_up_by_refusals(server: RunningServer) -> None:
-    """Who is known and may do nothing is refused as often as they ask, at once."""
+async def test_only_unauthenticated_clients_are_throttled(server: RunningServer) -> None:
+    """Refusals of an authenticated user without permissions are not delayed, however many."""
     for token, is_slowed in ((OTHER_TOKEN, False), (None, True)):
         before = server.listener.counters.requests_slowed
         client = ApiClient(server.port, token=token)

@@ -1,4 +1,4 @@
-"""A server whose background work has failed says so in its health checks."""
+"""A server whose background task failed reports it in its health checks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bad input: the right 4xx Status, never a 500, in bounded time and memory.
 
-Each row is one request that a careless or hostile client may send. After every row the server
-still answers, and nothing was stored.
+Each row is one request that a careless or hostile client may send. After every row the server still
+answers, and nothing was stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.api_client import ApiClient
 
 NAMESPACES: Final = "/api/v1/namespaces"
 SECONDS_MAX: Final = 5.0
-"""Of CPU time, which a busy machine does not lengthen. The server is in this process."""
+"""CPU time, which a busy machine does not lengthen. The server runs in this process."""
 REASONS: Final = {
     400: "BadRequest",
     404: "NotFound",
@@ -65,8 +65,8 @@ CASES = [
 ]
 
 
-def test_the_cases_have_names_of_their_own() -> None:
-    """No case hides another, and there are as many as was promised."""
+def test_case_names_are_unique() -> None:
+    """No case overrides another, and the number of cases is at least the documented one."""
     names = [case.name for case in CASES]
     assert len(names) == len(set(names))
     assert len(names) >= 150
@@ -100,7 +100,7 @@ async def ask(client: ApiClient, case: Case) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """One server for all rows, with one config map: no row changes anything."""
+    """One server for all rows, with one ConfigMap: no row changes anything."""
     path = tmp_path_factory.mktemp("bad") / "store"
     storage = await open_storage(f"sqlite:{path}", Runtime.system())
     server = await start_server(storage)
@@ -115,7 +115,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 async def test_bad_input(shared: RunningServer, case: Case) -> None:
-    """The answer is the right 4xx, soon, and the server goes on with nothing changed."""
+    """The answer is the right 4xx, in time, and the server continues unchanged."""
     api = shared.client
     before = await api.get(CONFIG_MAPS)
     assert before.names == ["a"]
@@ -124,7 +124,7 @@ async def test_bad_input(shared: RunningServer, case: Case) -> None:
 
 
 async def test_bad_input_does_not_hold_up_others(server: RunningServer) -> None:
-    """While slow bodies are read, a get of another client is answered quickly."""
+    """While slow bodies are parsed, a get of another client is answered quickly."""
     await server.client.post(CONFIG_MAPS, config_map("a"))
     slow = [case for case in CASES if case.body is not None and len(_bytes(case.body)) > 100_000]
     assert len(slow) > 10
@@ -151,7 +151,7 @@ async def test_bad_input_does_not_hold_up_others(server: RunningServer) -> None:
 
 
 async def test_memory_does_not_grow(server: RunningServer) -> None:
-    """Requests that are all different leave nothing behind: no cache keeps them."""
+    """Requests that all differ do not stay in memory: no cache keeps them."""
     import tracemalloc
 
     api = server.client
@@ -178,10 +178,10 @@ def _bytes(body: Any) -> bytes:
     return body if isinstance(body, bytes) else orjson.dumps(body)
 
 
-async def test_a_server_that_is_not_whole_yet(
+async def test_a_server_that_has_not_loaded_all_crds(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until all that was defined is hosted nobody is told that something is not there."""
+    """Until all CRDs are loaded, unknown paths get 503 instead of 404."""
     unknown = ("/apis/nowhere.example.com/v1/things", "/apis/apps/v1/things")
     assert [(await server.client.get(path)).status for path in unknown] == [404, 404]
     monkeypatch.setattr(Server, "is_whole", lambda _server: False)

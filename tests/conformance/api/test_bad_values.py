@@ -1,7 +1,7 @@
-"""Bad values, each by every verb that can carry it: the right 4xx, and nothing has changed.
+"""Bad values with every verb that can carry them: the right 4xx, and no change.
 
-A value that create refuses and a patch lets through is a hole, so no verb is left out. The server
-is a real process, with all that admits and checks; its time and its memory are its own.
+A value that create refuses and a patch accepts is a hole, so every verb is tested. The server is a
+real process with full admission and validation, so that its CPU time and memory can be measured.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ async def api(server: ServerProcess) -> AsyncIterator[ApiClient]:
 
 
 class Usage:
-    """What a case costs the server: its processor's time, and the most memory at once."""
+    """What a case costs the server: CPU time, and peak memory."""
 
     def __init__(self, server: ServerProcess) -> None:
         assert server.process is not None
         self._directory = Path(f"/proc/{server.process.pid}")
-        (self._directory / "clear_refs").write_text("5")  # forgets the peak
+        (self._directory / "clear_refs").write_text("5")  # resets the peak
         self._seconds = self._cpu_seconds()
         self._mib = self._memory_mib("VmRSS")
 
@@ -73,16 +73,16 @@ class Usage:
         raise AssertionError(name)
 
 
-def test_the_cases_are_as_many_as_was_promised() -> None:
-    """Each has a name of its own, and enough of them go through every verb."""
+def test_number_of_cases() -> None:
+    """Names are unique, and enough cases go through every verb."""
     counted = Counter(case.name for case in CASES)
     assert [name for name, times in counted.items() if times > 1] == []
     whole = [case for case in CASES if set(case.codes) == set(VERBS)]
     assert len(whole) >= NAMES_MIN
 
 
-def test_the_differences_are_about_cases() -> None:
-    """What is said to differ from the reference is something that is asked here."""
+def test_documented_differences_are_tested() -> None:
+    """Each documented difference from the reference is one of the cases."""
     asked = {(case.name, verb): code for case in CASES for verb, code in case.codes.items()}
     for difference in DIFFERENCES:
         for key in difference.requests():
@@ -95,7 +95,7 @@ def test_the_differences_are_about_cases() -> None:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 async def test_bad_values(server: ServerProcess, api: ApiClient, case: Bad | Raw | Whole) -> None:
-    """Every verb is answered with the right Status, and no object has changed."""
+    """Every verb gets the right Status, and no object has changed."""
     usage = Usage(server)
     before = await _objects(api, case)
     for request in await requests_of(api, case):
@@ -118,7 +118,7 @@ def _check(request: Request, reply: Reply) -> None:
 
 
 async def _objects(api: ApiClient, case: Bad | Raw | Whole) -> dict[str, Any]:
-    """All objects of the case's kind, but for what the server itself writes into them."""
+    """All objects of the case's kind, without the fields that the server itself writes."""
     found = {}
     for item in (await api.get(good_of(case).collection)).json["items"]:
         item.pop("status", None)

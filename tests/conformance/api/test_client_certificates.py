@@ -1,4 +1,4 @@
-"""Client certificates over real TLS: good ones, those that are refused, and a proxy's."""
+"""Client certificates over real TLS: valid ones, refused ones, and those of a proxy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.certificates import CertificateFiles, make_certificate
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
-class Authority:
+class CertificateAuthority:
     """Signs client certificates of all kinds."""
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -64,7 +64,7 @@ class Authority:
         use: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH,
         ends: timedelta = timedelta(days=1),
     ) -> Path:
-        """A file with a certificate and its key."""
+        """Writes a file with a certificate and its key."""
         self._count += 1
         key = ec.generate_private_key(ec.SECP256R1())
         parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
@@ -91,16 +91,16 @@ class Authority:
 
 
 @dataclass(slots=True)
-class World:
-    """A server that trusts people and proxies, each of its own authority."""
+class CertificateServer:
+    """A server that trusts user certificates and proxy certificates, each from its own CA."""
 
     assembly: Assembly
     listener: Listener
     authenticators: Authenticators
     server: CertificateFiles
-    people: Authority
-    proxies: Authority
-    strangers: Authority
+    people: CertificateAuthority
+    proxies: CertificateAuthority
+    others: CertificateAuthority
 
     def client(self, certificate: Path | None = None, *, token: str | None = None) -> ApiClient:
         context = ssl.create_default_context(cafile=self.server.ca_file)
@@ -111,7 +111,7 @@ class World:
     async def who(
         self, certificate: Path, *, token: str | None = None, **headers: str
     ) -> tuple[int, str, list[str]]:
-        """The status of a review, and who it was."""
+        """Returns the status of a SelfSubjectReview and the username in it."""
         client = self.client(certificate, token=token)
         lines = {name.replace("_", "-"): value for name, value in headers.items()}
         reply = await client.request("POST", REVIEWS, {}, headers=lines)
@@ -123,11 +123,11 @@ class World:
 
 
 @pytest_asyncio.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def server(tmp_path: Path) -> AsyncIterator[CertificateServer]:
     runtime = Runtime.system()
     server = make_certificate(tmp_path / "server", name="server")
-    people, proxies, strangers = (
-        Authority(tmp_path, name) for name in ("people", "proxies", "strangers")
+    people, proxies, others = (
+        CertificateAuthority(tmp_path, name) for name in ("people", "proxies", "strangers")
     )
     authenticators = await Authenticators.load(
         AuthenticationOptions(
@@ -160,66 +160,69 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         quick=assembly.app.quick,
         error_body=error_body,
     )
-    yield World(assembly, listener, authenticators, server, people, proxies, strangers)
+    yield CertificateServer(assembly, listener, authenticators, server, people, proxies, others)
     await listener.stop(grace_seconds=1)
     await assembly.close()
     await authenticators.close()
     await storage.close()
 
 
-async def test_a_certificate_names_its_user(world: World) -> None:
-    """The common name is the user, the organizations are the groups; it comes before a token."""
-    jane = world.people.client("jane", "devs", "ops")
+async def test_a_certificate_names_its_user(server: CertificateServer) -> None:
+    """The common name is the user, the organizations are the groups; they take precedence over a
+    token."""
+    jane = server.people.client("jane", "devs", "ops")
     wanted = (201, "jane", ["devs", "ops", "system:authenticated"])
-    assert await world.who(jane) == wanted
-    assert await world.who(jane, token=TOKEN) == wanted
-    assert await world.who(jane, X_Remote_User="admin") == wanted
+    assert await server.who(jane) == wanted
+    assert await server.who(jane, token=TOKEN) == wanted
+    assert await server.who(jane, X_Remote_User="admin") == wanted
 
 
-async def test_a_certificate_that_is_not_good_ends_the_handshake(world: World) -> None:
-    """Expired, of another authority, or not for clients: nothing that is sent is even read."""
+async def test_an_invalid_certificate_fails_the_handshake(server: CertificateServer) -> None:
+    """A certificate that is expired, of another CA or not for client authentication fails the
+    handshake; no request is read."""
     for case, certificate in {
-        "expired": world.people.client("jane", ends=timedelta(seconds=-60)),
-        "another authority": world.strangers.client("jane", "system:masters"),
-        "for servers": world.people.client("jane", use=ExtendedKeyUsageOID.SERVER_AUTH),
+        "expired": server.people.client("jane", ends=timedelta(seconds=-60)),
+        "another authority": server.others.client("jane", "system:masters"),
+        "for servers": server.people.client("jane", use=ExtendedKeyUsageOID.SERVER_AUTH),
     }.items():
-        client = world.client(certificate, token=TOKEN)
+        client = server.client(certificate, token=TOKEN)
         with pytest.raises((ssl.SSLError, OSError, EOFError)):
             await client.get("/version")
         await client.close()
-        assert world.listener.counters.requests_total == 0, case
+        assert server.listener.counters.requests_total == 0, case
 
 
-async def test_a_certificate_without_a_name_is_as_good_as_none(world: World) -> None:
-    """It is nobody, and whoever shows a token besides is who the token says."""
-    empty = world.people.client("", "system:masters")
-    client = world.client(empty)
+async def test_a_certificate_without_a_common_name_is_ignored(server: CertificateServer) -> None:
+    """The request is anonymous, or authenticated by its token if it has one."""
+    empty = server.people.client("", "system:masters")
+    client = server.client(empty)
     assert (await client.get("/version")).status == 200
     refused = await client.get("/api/v1/namespaces")
     assert refused.status == 403
     assert 'User "system:anonymous"' in refused.message
     await client.close()
-    assert (await world.who(empty, token=TOKEN))[1] == "admin"
+    assert (await server.who(empty, token=TOKEN))[1] == "admin"
 
 
-async def test_a_proxy_in_front_is_believed(world: World) -> None:
-    """By its certificate alone, under the name that is allowed; without headers it is nobody."""
-    front, other = world.proxies.client("front"), world.proxies.client("other", "system:masters")
-    status, name, groups = await world.who(front, X_Remote_User="ann", X_Remote_Group="devs")
+async def test_a_front_proxy_is_trusted_by_its_certificate(server: CertificateServer) -> None:
+    """Its headers count only with its certificate and an allowed name; without headers it is
+    anonymous."""
+    front, other = server.proxies.client("front"), server.proxies.client("other", "system:masters")
+    status, name, groups = await server.who(front, X_Remote_User="ann", X_Remote_Group="devs")
     assert (status, name, groups) == (201, "ann", ["devs", "system:authenticated"])
-    assert (await world.who(front))[0] == 401
-    assert (await world.who(other, X_Remote_User="ann"))[0] == 401
-    assert (await world.who(other))[0] == 401
-    assert (await world.who(world.people.client("front"), X_Remote_User="ann"))[1] == "front"
-    assert (await world.who(other, token=TOKEN, X_Remote_User="ann"))[1] == "admin"
+    assert (await server.who(front))[0] == 401
+    assert (await server.who(other, X_Remote_User="ann"))[0] == 401
+    assert (await server.who(other))[0] == 401
+    assert (await server.who(server.people.client("front"), X_Remote_User="ann"))[1] == "front"
+    assert (await server.who(other, token=TOKEN, X_Remote_User="ann"))[1] == "admin"
 
 
-async def test_an_authority_that_is_taken_back_ends_open_connections_too(world: World) -> None:
-    """The next request after that is a 401, on a connection that was made before."""
-    client = world.client(world.people.client("jane"))
+async def test_removing_a_client_ca_affects_open_connections(server: CertificateServer) -> None:
+    """The next request on a connection made before gets 401."""
+    client = server.client(server.people.client("jane"))
     assert (await client.request("POST", REVIEWS, {})).status == 201
-    world.authenticators.take_clients(world.strangers.pem)
-    # Other header lines: what is known of the same ones is kept for a moment.
+    server.authenticators.take_clients(server.others.pem)
+    # Send different headers: the result for the same ones is cached briefly.
     reply = await client.request("POST", REVIEWS, {}, headers={"X-Other": "line"})
     assert reply.status == 401
     await client.close()

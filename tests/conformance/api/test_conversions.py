@@ -19,7 +19,7 @@ def place(group_version: str, plural: str) -> str:
 
 @EVERY_STORE
 async def test_deployments(server: RunningServer) -> None:
-    """A deployment of an old version gets the defaults of that version and is stored in v1."""
+    """A deployment in an old version gets the defaults of that version and is stored in v1."""
     api = server.client
     old, new = place("apps/v1beta1", "deployments"), place("apps/v1", "deployments")
     template = {
@@ -52,7 +52,7 @@ async def test_deployments(server: RunningServer) -> None:
 
 
 async def test_autoscalers(server: RunningServer) -> None:
-    """What v1 cannot say is kept for v2."""
+    """Fields of v2 that v1 lacks are preserved."""
     api = server.client
     old, new = (place(f"autoscaling/{v}", "horizontalpodautoscalers") for v in ("v1", "v2"))
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -87,7 +87,7 @@ async def test_autoscalers(server: RunningServer) -> None:
 
 @EVERY_STORE
 async def test_events_of_two_groups(server: RunningServer) -> None:
-    """Core events and those of events.k8s.io are one store: each shows what the other wrote."""
+    """Core events and events.k8s.io share one store: each group serves what the other wrote."""
     api = server.client
     new, old = place("events.k8s.io/v1", "events"), f"{NS}/events"
     event = {
@@ -134,7 +134,8 @@ async def test_events_of_two_groups(server: RunningServer) -> None:
 
 
 async def test_disruption_budgets(server: RunningServer) -> None:
-    """An empty selector means nothing in v1beta1 and everything in v1: kept apart both ways."""
+    """An empty selector matches nothing in v1beta1 and everything in v1: preserved in both
+    directions."""
     api = server.client
     old, new = (place(f"policy/{v}", "poddisruptionbudgets") for v in ("v1beta1", "v1"))
     made = await api.post(old, {"metadata": {"name": "a"}, "spec": {"selector": {}}})
@@ -150,7 +151,7 @@ async def test_disruption_budgets(server: RunningServer) -> None:
 
 
 async def test_cron_jobs(server: RunningServer) -> None:
-    """Three versions of one shape; each answer says the version that was asked for."""
+    """Three versions of the same schema; each response has the requested version."""
     api = server.client
     await server.put_raw(CRON_JOB_KEY, OLD_CRON_JOB)
     bodies: list[dict[str, Any]] = []
@@ -168,7 +169,7 @@ async def test_cron_jobs(server: RunningServer) -> None:
 
 
 async def test_a_body_of_another_version(api: ApiClient) -> None:
-    """A body must be in the version of its path, and of its kind."""
+    """A body must have the version of its path, and its kind."""
     target = place("apps/v1", "deployments")
     for body in (
         {"apiVersion": "apps/v1beta1", "kind": "Deployment", "metadata": {"name": "a"}},
@@ -181,7 +182,8 @@ async def test_a_body_of_another_version(api: ApiClient) -> None:
 
 
 async def test_foreign_bytes(server: RunningServer) -> None:
-    """A value that another program wrote, with its fields in another order, is served and kept."""
+    """A value that another program wrote, with its fields in another order, is served and
+    preserved."""
     api = server.client
     value = (
         b'{"data":{"k":"v"},"metadata":{"namespace":"default","name":"f","uid":"u",'

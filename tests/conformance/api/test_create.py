@@ -1,4 +1,4 @@
-"""create: what the server fills in, and what it refuses."""
+"""create: fields that the server sets, and requests that it refuses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 @EVERY_STORE
-async def test_a_new_object_gets_its_metadata_from_the_server(api: ApiClient) -> None:
-    """uid, times, version and namespace are the server's; what a client sends there is dropped."""
+async def test_server_set_metadata(api: ApiClient) -> None:
+    """The server sets UID, times, resource version and namespace; values in the request are
+    dropped."""
     sent = config_map(
         "a",
         {"k": "v"},
@@ -50,13 +51,13 @@ async def test_a_new_object_gets_its_metadata_from_the_server(api: ApiClient) ->
 
 @EVERY_STORE
 async def test_versions_grow(api: ApiClient) -> None:
-    """Each created object has a higher version than the one before, all decimal."""
+    """Each created object has a higher resource version than the one before; all are decimal."""
     versions = [(await api.post(CONFIG_MAPS, config_map(f"n{i}"))).version for i in range(5)]
     assert versions == sorted(set(versions))
 
 
 async def test_generated_names(api: ApiClient) -> None:
-    """A prefix becomes a name of five more characters, and stays in the object."""
+    """generateName gets five random characters appended, and stays in the object."""
     seen = set()
     for _ in range(5):
         reply = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "pre-"}})
@@ -71,21 +72,21 @@ async def test_generated_names(api: ApiClient) -> None:
     assert len(long.json["metadata"]["name"]) == 63
 
 
-async def test_a_name_beats_a_prefix(api: ApiClient) -> None:
-    """With both, the name is taken."""
+async def test_name_takes_precedence_over_generate_name(api: ApiClient) -> None:
+    """With both, the name is used."""
     reply = await api.post(CONFIG_MAPS, {"metadata": {"name": "n", "generateName": "pre-"}})
     assert reply.json["metadata"]["name"] == "n"
 
 
-async def test_a_body_need_not_say_its_kind(api: ApiClient) -> None:
-    """The Python client leaves out kind, apiVersion and the content type."""
+async def test_a_body_without_a_kind(api: ApiClient) -> None:
+    """The Python client omits kind, apiVersion and the content type."""
     reply = await api.post(CONFIG_MAPS, {"metadata": {"name": "a"}}, content_type=None)
     assert reply.status == 201
     assert (reply.json["kind"], reply.json["apiVersion"]) == ("ConfigMap", "v1")
 
 
 async def test_a_version_may_not_be_set(api: ApiClient) -> None:
-    """A create with a resourceVersion is a 400 with the text that clients know."""
+    """A create with a resourceVersion gets 400 with Kubernetes' message."""
     reply = await api.post(CONFIG_MAPS, config_map("a", resourceVersion="5"))
     assert (reply.status, reply.reason) == (400, "BadRequest")
     assert "resourceVersion should not be set on objects to be created" in reply.message
@@ -93,7 +94,7 @@ async def test_a_version_may_not_be_set(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_a_taken_name(api: ApiClient) -> None:
-    """The second of two is told that the name is taken, and by what."""
+    """The second create gets 409 AlreadyExists with the object's name."""
     await api.post(CONFIG_MAPS, config_map("a"))
     reply = await api.post(CONFIG_MAPS, config_map("a"))
     assert (reply.status, reply.reason) == (409, "AlreadyExists")
@@ -104,7 +105,7 @@ async def test_a_taken_name(api: ApiClient) -> None:
 
 
 async def test_a_name_taken_by_what_is_being_deleted(api: ApiClient) -> None:
-    """The message says that the old object is on its way out."""
+    """The message says that the existing object is being deleted."""
     await api.post(CONFIG_MAPS, config_map("a", finalizers=["x.io/f"]))
     await api.delete(f"{CONFIG_MAPS}/a")
     reply = await api.post(CONFIG_MAPS, config_map("a"))
@@ -114,7 +115,7 @@ async def test_a_name_taken_by_what_is_being_deleted(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_a_missing_namespace(api: ApiClient) -> None:
-    """Creating in a namespace that is not there is a 404 about the namespace."""
+    """A create in a missing namespace gets 404 for the namespace."""
     reply = await api.post("/api/v1/namespaces/nowhere/configmaps", config_map("a"))
     assert (reply.status, reply.reason) == (404, "NotFound")
     assert reply.message == 'namespaces "nowhere" not found'
@@ -123,7 +124,7 @@ async def test_a_missing_namespace(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_a_terminating_namespace(api: ApiClient) -> None:
-    """Nothing new is made in a namespace that is being emptied; what is there can be changed."""
+    """Nothing can be created in a terminating namespace; existing objects can be changed."""
     await api.post("/api/v1/namespaces", {"metadata": {"name": "going"}})
     place = "/api/v1/namespaces/going/configmaps"
     await api.post(place, config_map("there"))
@@ -138,7 +139,7 @@ async def test_a_terminating_namespace(api: ApiClient) -> None:
 
 
 async def test_namespace_of_body_and_path(api: ApiClient) -> None:
-    """The body may leave the namespace out or repeat it, not name another."""
+    """The namespace in the body must be empty or equal to the path's."""
     assert (await api.post(CONFIG_MAPS, config_map("a", namespace="default"))).status == 201
     other = await api.post(CONFIG_MAPS, config_map("b", namespace="kube-system"))
     assert (other.status, other.reason) == (400, "BadRequest")
@@ -149,7 +150,7 @@ async def test_namespace_of_body_and_path(api: ApiClient) -> None:
 
 
 async def test_a_new_namespace(api: ApiClient) -> None:
-    """A namespace has its label, its finalizer and its phase from the first moment."""
+    """A new namespace has its label, its finalizer and its phase at once."""
     reply = await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
     assert reply.json["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}
     assert reply.json["spec"] == {"finalizers": ["kubernetes"]}
@@ -159,7 +160,7 @@ async def test_a_new_namespace(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_dry_run_stores_nothing(api: ApiClient) -> None:
-    """A dry run answers like a create, without a version, and leaves no trace."""
+    """A dry run returns the result of a create, without a resource version, and stores nothing."""
     reply = await api.post(f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"generateName": "dry-"}})
     assert reply.status == 201
     metadata = reply.json["metadata"]
@@ -172,15 +173,15 @@ async def test_dry_run_stores_nothing(api: ApiClient) -> None:
     assert taken.reason == "AlreadyExists"
 
 
-async def test_dry_run_knows_one_word(api: ApiClient) -> None:
-    """Anything but All is a 422."""
+async def test_invalid_dry_run_values(api: ApiClient) -> None:
+    """A value other than All gets 422."""
     for requested in ("true", "all", "", "All&dryRun=Some"):
         reply = await api.post(f"{CONFIG_MAPS}?dryRun={requested}", config_map("a"))
         assert (reply.status, reply.reason) == (422, "Invalid"), requested
 
 
 async def test_status_is_not_created(api: ApiClient) -> None:
-    """A kind with a status subresource begins without the status that the client sent."""
+    """A kind with a status subresource is created without the status in the request."""
     reply = await api.post("/apis/apps/v1/namespaces/default/deployments", DEPLOYMENT)
     assert reply.status == 201
     assert reply.json.get("status", {}) == {}
@@ -189,7 +190,7 @@ async def test_status_is_not_created(api: ApiClient) -> None:
 
 
 async def test_unknown_fields(api: ApiClient) -> None:
-    """Unknown and repeated fields: warned of by default, silent with Ignore, 400 with Strict."""
+    """Unknown and duplicate fields: a warning by default, silent with Ignore, 400 with Strict."""
     body = b'{"metadata":{"name":"NAME"},"data":{"a":"1","a":"2"},"nonsense":1}'
     plain = await api.post(CONFIG_MAPS, body.replace(b"NAME", b"a"))
     assert plain.status == 201
@@ -219,8 +220,8 @@ async def test_yaml_bodies(api: ApiClient) -> None:
     assert reply.json["data"] == {"yes": "on"}
 
 
-async def test_a_refused_form_of_the_answer_stores_nothing(api: ApiClient) -> None:
-    """What cannot be answered is not done either: 406 before the write, 422 too."""
+async def test_an_unacceptable_response_type_stores_nothing(api: ApiClient) -> None:
+    """406 is returned before the write, as is 422."""
     refused = await api.post(CONFIG_MAPS, config_map("a"), accept="application/cbor")
     assert (refused.status, refused.reason) == (406, "NotAcceptable")
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -229,8 +230,8 @@ async def test_a_refused_form_of_the_answer_stores_nothing(api: ApiClient) -> No
     assert (await api.get(f"{CONFIG_MAPS}/a")).status == 404
 
 
-async def test_validation_names_every_cause(api: ApiClient) -> None:
-    """A 422 carries the kind, the name and one cause for each fault."""
+async def test_validation_lists_every_cause(api: ApiClient) -> None:
+    """A 422 has the kind, the name and one cause for each error."""
     reply = await api.post(
         CONFIG_MAPS, config_map("Not_A_Name", labels={"bad key": "x"}, finalizers=["bare"])
     )
@@ -256,7 +257,7 @@ async def test_validation_names_every_cause(api: ApiClient) -> None:
     ],
 )
 async def test_name_rules_per_kind(api: ApiClient, collection: str, name: str, code: int) -> None:
-    """Subdomains for most, labels for namespaces and services, path segments for roles."""
+    """DNS subdomains for most, labels for namespaces and services, path segments for roles."""
     body: dict[str, Any] = {"metadata": {"name": name}}
     if collection.endswith("services"):
         body["spec"] = {"ports": [{"port": 80}]}
@@ -264,7 +265,7 @@ async def test_name_rules_per_kind(api: ApiClient, collection: str, name: str, c
 
 
 async def test_kinds_without_behaviour_warn(api: ApiClient) -> None:
-    """Creating what nothing acts on yet says so."""
+    """A create of a kind without a controller has a warning."""
     bindings = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
     reply = await api.post(bindings, {"metadata": {"name": "b"}, "spec": {"policyName": "p"}})
     assert reply.status == 201, reply.message
@@ -272,7 +273,7 @@ async def test_kinds_without_behaviour_warn(api: ApiClient) -> None:
 
 
 async def test_create_on_a_subresource_is_no_create(server: RunningServer) -> None:
-    """A POST to a subresource never makes an object of the kind itself."""
+    """A POST to a subresource never creates an object of the kind itself."""
     api = server.client
     await api.post(f"{NS}/serviceaccounts", {"metadata": {"name": "sa"}})
     reply = await api.post(f"{NS}/serviceaccounts/sa/token", {"metadata": {"name": "other"}})
@@ -281,7 +282,7 @@ async def test_create_on_a_subresource_is_no_create(server: RunningServer) -> No
 
 
 async def test_protobuf_bodies(api: ApiClient) -> None:
-    """Go clients send protobuf: ConfigMap, Namespace and Lease are read from it."""
+    """Go clients send protobuf: ConfigMap, Namespace and Lease are decoded from it."""
     from restow.apimachinery.protobuf_encode import encode, write_envelope
     from restow.kinds.types import load_types
 
@@ -318,7 +319,7 @@ async def test_protobuf_bodies(api: ApiClient) -> None:
 
 
 async def test_duplicate_owners(api: ApiClient) -> None:
-    """Of equal references to an owner one is kept, with a warning."""
+    """Of equal owner references one is kept, with a warning."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     other = {**owner, "uid": "v"}
     owners = [owner, dict(reversed(owner.items())), other]

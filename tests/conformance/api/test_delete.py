@@ -22,7 +22,7 @@ CONFIG_MAP = f"{CONFIG_MAPS}/a"
 
 @EVERY_STORE
 async def test_a_delete(api: ApiClient) -> None:
-    """The answer is a Status with the uid; the event carries the last state and a new version."""
+    """The response is a Status with the UID; the event has the last state and a new version."""
     made = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={made.version}")
     reply = await api.delete(CONFIG_MAP)
@@ -44,7 +44,7 @@ async def test_a_delete(api: ApiClient) -> None:
 
 
 async def test_kinds_that_return_what_was_deleted(api: ApiClient) -> None:
-    """Service accounts, among others, answer with the object."""
+    """Service accounts, among others, are returned by their delete."""
     await api.post(f"{NS}/serviceaccounts", {"metadata": {"name": "s"}})
     reply = await api.delete(f"{NS}/serviceaccounts/s")
     assert (reply.status, reply.json["kind"]) == (200, "ServiceAccount")
@@ -54,8 +54,9 @@ async def test_kinds_that_return_what_was_deleted(api: ApiClient) -> None:
 
 
 @EVERY_STORE
-async def test_finalizers_hold_an_object(api: ApiClient) -> None:
-    """It is marked and kept until the last finalizer is taken away; a second delete is nothing."""
+async def test_finalizers_block_removal(api: ApiClient) -> None:
+    """The object is marked and kept until its last finalizer is removed; a second delete is a
+    no-op."""
     made = await api.post(CONFIG_MAPS, config_map("a", finalizers=["x.io/a", "x.io/b"]))
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={made.version}")
     first = await api.delete(CONFIG_MAP)
@@ -90,7 +91,7 @@ def _message(options: dict[str, Any]) -> bytes:
 async def test_propagation(
     api: ApiClient, how: str, policy: str, finalizers: list[str] | None
 ) -> None:
-    """The policy comes from a body in any form, or from the query; it becomes a finalizer."""
+    """The policy is read from a body in any encoding, or from the query; it becomes a finalizer."""
     await api.post(CONFIG_MAPS, config_map("a"))
     options = {"propagationPolicy": policy}
     match how:
@@ -115,9 +116,9 @@ async def test_propagation(
         assert found.json["metadata"]["deletionTimestamp"]
 
 
-async def test_nobody_waits_where_dependents_are_not_collected() -> None:
-    """A server behind others has no collector, so what is deleted there goes, however it is asked
-    for, alone or with others."""
+async def test_aggregated_servers_ignore_propagation() -> None:
+    """An aggregated server has no garbage collector, so objects are removed at once with any
+    propagation policy, alone or in a collection."""
     auth_parts = AuthParts(
         authentication=Authentication([TokenAuthenticator(SECRETS.tokens)]),
         authorizer=MastersOnly(),
@@ -137,15 +138,15 @@ async def test_nobody_waits_where_dependents_are_not_collected() -> None:
         await storage.close()
 
 
-async def test_a_body_hides_the_query(api: ApiClient) -> None:
-    """Options of the query count only if there is no body."""
+async def test_options_in_a_body_replace_the_query(api: ApiClient) -> None:
+    """DeleteOptions in the query count only if there is no body."""
     await api.post(CONFIG_MAPS, config_map("a"))
     assert (await api.delete(f"{CONFIG_MAP}?propagationPolicy=Orphan", {})).status == 200
     assert (await api.get(CONFIG_MAP)).status == 404
 
 
 async def test_orphan_dependents(api: ApiClient) -> None:
-    """The old flag means the same as the policy, and not both may be given."""
+    """`orphanDependents` maps to the policy, and both together are refused."""
     await api.post(CONFIG_MAPS, config_map("a"))
     both = {"orphanDependents": True, "propagationPolicy": "Orphan"}
     assert (await api.delete(CONFIG_MAP, both)).status == 422
@@ -157,7 +158,7 @@ async def test_orphan_dependents(api: ApiClient) -> None:
 
 
 async def test_jobs_orphan_by_default(api: ApiClient) -> None:
-    """Who deletes a Job and does not say what becomes of its pods keeps them, and is warned."""
+    """A delete of a Job without a policy orphans its pods, with a warning."""
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
     job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}}
@@ -172,7 +173,7 @@ async def test_jobs_orphan_by_default(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_preconditions(api: ApiClient) -> None:
-    """A uid or version that is not the object's is a 409, and nothing is deleted."""
+    """Another UID or resource version than the object's gets 409, and nothing is deleted."""
     made = await api.post(CONFIG_MAPS, config_map("a"))
     for preconditions, words in (
         ({"uid": "other"}, "the UID in the precondition (other) does not match the UID in record"),
@@ -209,7 +210,7 @@ async def test_preconditions(api: ApiClient) -> None:
     ],
 )
 async def test_bad_options(api: ApiClient, target: str, body: Any, code: int) -> None:
-    """Options that make no sense delete nothing."""
+    """With invalid options nothing is deleted."""
     await api.post(CONFIG_MAPS, config_map("a"))
     reply = await api.delete(CONFIG_MAP + target, body)
     assert reply.status == code
@@ -217,7 +218,7 @@ async def test_bad_options(api: ApiClient, target: str, body: Any, code: int) ->
 
 
 async def test_dry_run(api: ApiClient) -> None:
-    """A dry delete answers as usual and deletes nothing."""
+    """A dry run responds as usual and deletes nothing."""
     await api.post(CONFIG_MAPS, config_map("a"))
     assert (await api.delete(f"{CONFIG_MAP}?dryRun=All")).json["status"] == "Success"
     assert (await api.delete(CONFIG_MAP, {"dryRun": ["All"]})).json["status"] == "Success"
@@ -226,7 +227,7 @@ async def test_dry_run(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_delete_collection(api: ApiClient) -> None:
-    """Those that match are deleted and listed; finalizers hold theirs."""
+    """Matching objects are deleted and listed; those with finalizers stay."""
     for name, labels in (("a", {"x": "1"}), ("b", {"x": "1"}), ("c", {"x": "2"})):
         await api.post(CONFIG_MAPS, config_map(name, labels=labels))
     await api.post(CONFIG_MAPS, config_map("d", labels={"x": "1"}, finalizers=["x.io/f"]))
@@ -241,7 +242,8 @@ async def test_delete_collection(api: ApiClient) -> None:
 
 
 async def test_a_collection_is_listed_in_the_version_of_the_request(api: ApiClient) -> None:
-    """Whatever they are stored in, those that are deleted are shown as a list would show them."""
+    """Whatever version they are stored in, deleted objects are returned in the version of the
+    request."""
     scalers = f"/apis/autoscaling/v1/{NS.removeprefix('/api/v1/')}/horizontalpodautoscalers"
     target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
     spec = {"maxReplicas": 3, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 50}
@@ -253,7 +255,7 @@ async def test_a_collection_is_listed_in_the_version_of_the_request(api: ApiClie
 
 
 async def test_delete_collection_in_parts(api: ApiClient) -> None:
-    """A limit bounds how many go; a dry run deletes none."""
+    """`limit` bounds the number of deletions; a dry run deletes none."""
     for i in range(5):
         await api.post(CONFIG_MAPS, config_map(f"n{i}"))
     assert len((await api.delete(f"{CONFIG_MAPS}?dryRun=All")).names) == 5
@@ -268,14 +270,14 @@ async def test_delete_collection_in_parts(api: ApiClient) -> None:
 
 
 async def test_collections_that_cannot_be_deleted(api: ApiClient) -> None:
-    """Not all namespaces, and not everything in all namespaces at once."""
+    """Not for namespaces, and not for all namespaces at once."""
     for target in ("/api/v1/namespaces", "/api/v1/configmaps"):
         reply = await api.delete(target)
         assert (reply.status, reply.reason) == (405, "MethodNotAllowed"), target
 
 
-async def test_namespaces_that_stay(api: ApiClient) -> None:
-    """The namespaces that every cluster has cannot be deleted."""
+async def test_protected_namespaces(api: ApiClient) -> None:
+    """The system namespaces of a cluster cannot be deleted."""
     for name in ("default", "kube-system", "kube-public"):
         reply = await api.delete(f"/api/v1/namespaces/{name}")
         assert (reply.status, reply.reason) == (403, "Forbidden")
@@ -283,7 +285,7 @@ async def test_namespaces_that_stay(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_two_deletes_at_once(api: ApiClient) -> None:
-    """Of many who delete the same object, one succeeds."""
+    """Of several concurrent deletes of one object, one succeeds."""
     await api.post(CONFIG_MAPS, config_map("a"))
     clients = [ApiClient(api._port, token="masters-token") for _ in range(5)]
     replies = await asyncio.gather(*(client.delete(CONFIG_MAP) for client in clients))

@@ -1,4 +1,4 @@
-"""Discovery plain and aggregated, OpenAPI, version, health, and paths that are not there."""
+"""Discovery (unaggregated and aggregated), OpenAPI, version, health and unknown paths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AS_KUBECTL = (
 
 
 async def test_plain_documents(api: ApiClient) -> None:
-    """The documents of groups and versions have the shape that clients know."""
+    """Group and version documents have the shape that clients expect."""
     versions = (await api.get("/api")).json
     assert versions["kind"] == "APIVersions"
     assert versions["versions"] == ["v1"]
@@ -65,14 +65,14 @@ async def test_plain_documents(api: ApiClient) -> None:
 
 
 async def test_trailing_slashes(api: ApiClient) -> None:
-    """Some clients end their paths with a slash."""
+    """Discovery paths with a trailing slash are served; some clients send one."""
     for path in ("/version", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"):
         assert (await api.get(path + "/")).json == (await api.get(path)).json, path
     assert (await api.get(f"{CONFIG_MAPS}/")).json["kind"] == "ConfigMapList"
 
 
 async def test_hashes(api: ApiClient) -> None:
-    """The hash of the storage version, the same under every served version."""
+    """The storage version hash of a resource is the same under every served version."""
     table = {
         ("/api/v1", "pods"): "xPOwRZ+Yhw8=",
         ("/apis/apps/v1", "deployments"): "8aSe+NMegvE=",
@@ -95,7 +95,8 @@ async def test_hashes(api: ApiClient) -> None:
 
 
 async def test_aggregated(api: ApiClient) -> None:
-    """All resources in two documents, with the parameters repeated in the type of the answer."""
+    """Aggregated discovery returns all resources in two documents; the Content-Type of the response
+    repeats the media type parameters."""
     for path, accept in (("/api", AS_KUBECTL), ("/apis", AS_KUBECTL), ("/apis", AGGREGATED)):
         reply = await api.get(path, accept=accept)
         assert reply.status == 200
@@ -124,7 +125,7 @@ async def test_aggregated(api: ApiClient) -> None:
 
 
 async def test_both_forms_agree(api: ApiClient) -> None:
-    """Whatever stands in one form stands in the other."""
+    """Aggregated and unaggregated discovery list the same resources."""
     plain, aggregated = set(), set()
     for path in ("/api", "/apis"):
         for item in (await api.get(path, accept=AGGREGATED)).json["items"]:
@@ -147,7 +148,7 @@ async def test_both_forms_agree(api: ApiClient) -> None:
 
 
 async def test_forms_of_discovery_that_are_not_offered(api: ApiClient) -> None:
-    """The beta form alone is a 406; a Table of groups too."""
+    """A request that accepts only the beta form gets 406; so does one for groups as a Table."""
     beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
     assert (await api.get("/apis", accept=beta)).status == 406
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -156,7 +157,8 @@ async def test_forms_of_discovery_that_are_not_offered(api: ApiClient) -> None:
 
 
 async def test_tags(api: ApiClient) -> None:
-    """A document that the client has is a 304 without a body; another tag gets it again."""
+    """If-None-Match with the current ETag returns 304 without a body; another ETag gets the
+    document."""
     first = await api.get("/apis", accept=AGGREGATED)
     tag = first.header("etag")
     assert re.fullmatch(r'"[0-9A-F]+"', tag)
@@ -167,7 +169,7 @@ async def test_tags(api: ApiClient) -> None:
 
 
 async def test_openapi_v3(api: ApiClient) -> None:
-    """An index with hashes, and one document per group version with what kubectl looks for."""
+    """The index has hashes, and each group version's document contains what kubectl reads."""
     index = (await api.get("/openapi/v3")).json["paths"]
     assert set(index) >= {"api/v1", "apis/apps/v1", "apis/batch/v1beta1"}
     for group, versions in BUILTIN.groups.items():
@@ -199,7 +201,7 @@ async def test_openapi_v3(api: ApiClient) -> None:
 
 
 async def test_a_wrong_hash(api: ApiClient) -> None:
-    """A document asked for by an old hash is a redirect to the right one."""
+    """A request with an outdated hash is redirected to the current one."""
     reply = await api.get("/openapi/v3/apis/coordination.k8s.io/v1?hash=OLD")
     assert reply.status == 301
     index = (await api.get("/openapi/v3")).json["paths"]
@@ -207,17 +209,17 @@ async def test_a_wrong_hash(api: ApiClient) -> None:
 
 
 async def test_openapi_documents_that_are_not_there(api: ApiClient) -> None:
-    """A group version that is not served has none."""
+    """A group version that is not served has no OpenAPI document."""
     for path in ("/openapi/v3/apis/none/v1", "/openapi/v3/api/v9", "/openapi/v3/x", "/openapi/v9"):
         reply = await api.get(path)
         assert (reply.status, reply.body) == (404, b"404 page not found\n"), path
 
 
 async def test_version(api: ApiClient, server: RunningServer) -> None:
-    """A semantic version, all texts, readable by anyone."""
-    nobody = ApiClient(server.port)
-    reply = await nobody.get("/version")
-    await nobody.close()
+    """/version has a semantic version, only string fields, and is readable without credentials."""
+    anonymous = ApiClient(server.port)
+    reply = await anonymous.get("/version")
+    await anonymous.close()
     assert reply.status == 200
     assert re.match(r"v\d\.\d+\.\d+", reply.json["gitVersion"])
     assert all(isinstance(value, str) for value in reply.json.values())
@@ -225,41 +227,41 @@ async def test_version(api: ApiClient, server: RunningServer) -> None:
 
 
 async def test_health(server: RunningServer) -> None:
-    """Probes are open to all, name their checks when asked, and fail with a 500."""
-    nobody = ApiClient(server.port)
+    """Health endpoints are public, list their checks with `verbose`, and return 500 on failure."""
+    anonymous = ApiClient(server.port)
     for probe in ("healthz", "livez", "readyz"):
-        reply = await nobody.get(f"/{probe}")
+        reply = await anonymous.get(f"/{probe}")
         assert (reply.status, reply.body) == (200, b"ok")
         assert reply.header("content-type") == "text/plain; charset=utf-8"
-        told = await nobody.get(f"/{probe}?verbose")
+        told = await anonymous.get(f"/{probe}?verbose")
         assert b"[+]ping ok\n" in told.body
         assert told.body.endswith(f"{probe} check passed\n".encode())
-    assert (await nobody.get("/livez/ping")).status == 403
+    assert (await anonymous.get("/livez/ping")).status == 403
     assert (await server.client.get("/livez/ping")).body == b"ok"
     assert (await server.client.get("/livez/none")).status == 404
     server.assembly.health.add("broken", lambda: "the secret reason", "readyz")
-    bad = await nobody.get("/readyz")
+    bad = await anonymous.get("/readyz")
     assert bad.status == 500
     assert b"[-]broken failed: reason withheld\n" in bad.body
     assert bad.body.endswith(b"readyz check failed\n")
     assert b"secret" not in bad.body
-    assert (await nobody.get("/readyz?exclude=broken")).status == 200
-    assert (await nobody.get("/livez")).status == 200
-    await nobody.close()
+    assert (await anonymous.get("/readyz?exclude=broken")).status == 200
+    assert (await anonymous.get("/livez")).status == 200
+    await anonymous.close()
 
 
 async def test_metrics(server: RunningServer) -> None:
-    """Prometheus' text, for those who may read it."""
+    """/metrics is in Prometheus' text format and requires authorization."""
     reply = await server.client.get("/metrics")
     assert reply.header("content-type").startswith("text/plain; version=0.0.4")
     assert b"apiserver_request_total{" in reply.body
-    nobody = ApiClient(server.port)
-    assert (await nobody.get("/metrics")).status == 403
-    await nobody.close()
+    anonymous = ApiClient(server.port)
+    assert (await anonymous.get("/metrics")).status == 403
+    await anonymous.close()
 
 
 async def test_paths_that_are_not_there(api: ApiClient) -> None:
-    """An unknown group is plain text; an unknown version or resource of a known one is a Status."""
+    """An unknown group gets plain text; an unknown version or resource of a known one, a Status."""
     for path in ("/nonsense", "/apis/none", "/apis/none/v1", "/apis/none/v1/things"):
         reply = await api.get(path)
         assert (reply.status, reply.body) == (404, b"404 page not found\n"), path
@@ -287,8 +289,8 @@ async def test_paths_that_are_not_there(api: ApiClient) -> None:
         assert reply.json["details"] == {}, path
 
 
-async def test_namespaces_give_no_way_around(api: ApiClient) -> None:
-    """What belongs to the cluster cannot be reached by a namespace's path, with any verb."""
+async def test_cluster_scoped_resources_below_a_namespace(api: ApiClient) -> None:
+    """Cluster-scoped resources are not reachable through a namespace's path, with any verb."""
     await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     for place in ("namespaces/other", "nodes/other"):
         path = f"/api/v1/namespaces/default/{place}"
@@ -325,7 +327,7 @@ async def test_namespaces_give_no_way_around(api: ApiClient) -> None:
     ],
 )
 async def test_methods_that_are_not_offered(api: ApiClient, method: str, path: str) -> None:
-    """405, with its reason."""
+    """An unsupported method gets 405 with reason MethodNotAllowed."""
     reply = await api.request(method, path, {} if method in ("PUT", "POST", "PATCH") else None)
     assert reply.status == 405
     if method != "HEAD":
@@ -333,30 +335,30 @@ async def test_methods_that_are_not_offered(api: ApiClient, method: str, path: s
 
 
 async def test_methods_of_other_paths(api: ApiClient) -> None:
-    """Discovery and health are only read."""
+    """Discovery and health endpoints only accept reads."""
     for path in ("/api", "/apis/apps", "/version", "/livez", "/openapi/v3"):
         for method in ("POST", "DELETE", "PUT"):
             assert (await api.request(method, path)).status == 405, (method, path)
 
 
 async def test_who_may(server: RunningServer) -> None:
-    """No credential, a wrong one, and one without rights: 403, 401, 403, as clients know them."""
-    nobody, wrong, jane = (
+    """No credential: 403; a wrong one: 401; a user without permission: 403, as in Kubernetes."""
+    anonymous, wrong, jane = (
         ApiClient(server.port, token=token) for token in (None, "wrong", OTHER_TOKEN)
     )
-    anonymous = await nobody.get(f"{CONFIG_MAPS}/a")
-    assert (anonymous.status, anonymous.reason) == (403, "Forbidden")
-    assert anonymous.message == (
+    forbidden = await anonymous.get(f"{CONFIG_MAPS}/a")
+    assert (forbidden.status, forbidden.reason) == (403, "Forbidden")
+    assert forbidden.message == (
         'configmaps "a" is forbidden: User "system:anonymous" cannot get resource "configmaps"'
         ' in API group "" in the namespace "default"'
     )
-    assert anonymous.json["details"] == {"name": "a", "kind": "configmaps"}
+    assert forbidden.json["details"] == {"name": "a", "kind": "configmaps"}
     for path in (CONFIG_MAPS, "/version", "/livez", "/apis"):
         refused = await wrong.get(path)
         assert (refused.status, refused.reason) == (401, "Unauthorized"), path
         assert refused.message == "Unauthorized"
     assert (await jane.get("/apis")).status == 200
-    assert (await nobody.get("/apis")).status == 403
+    assert (await anonymous.get("/apis")).status == 403
     everywhere = await jane.get("/api/v1/nodes")
     assert everywhere.message.endswith('resource "nodes" in API group "" at the cluster scope')
     part = await jane.request("PUT", "/apis/apps/v1/namespaces/x/deployments/d/scale", {})
@@ -365,12 +367,12 @@ async def test_who_may(server: RunningServer) -> None:
     assert metrics.message == 'forbidden: User "jane" cannot get path "/metrics"'
     unknown = await jane.get("/api/v1/namespaces/x/things")
     assert unknown.status == 403
-    for client in (nobody, wrong, jane):
+    for client in (anonymous, wrong, jane):
         await client.close()
 
 
 async def test_reviews(server: RunningServer) -> None:
-    """Reviews are answered with a 201 and a status, and never stored."""
+    """Reviews get 201 with a status and are never stored."""
     jane = ApiClient(server.port, token=OTHER_TOKEN)
     place = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     requested = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
@@ -389,7 +391,7 @@ async def test_reviews(server: RunningServer) -> None:
     known = await server.client.post(token, {"spec": {"token": OTHER_TOKEN}})
     assert known.json["status"]["authenticated"] is True
     unknown = await server.client.post(token, {"spec": {"token": "none"}})
-    # As the reference writes it: what is false is left out.
+    # The reference omits false fields.
     assert (unknown.status, "authenticated" in unknown.json["status"]) == (201, False)
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
     only = await server.client.post(place, {"spec": requested}, accept=table)
@@ -399,8 +401,8 @@ async def test_reviews(server: RunningServer) -> None:
     await jane.close()
 
 
-async def test_a_release_with_open_kinds(start: StartServer) -> None:
-    """A release's own kinds are discovered, described, stored and shown as Tables."""
+async def test_a_release_with_additional_kinds(start: StartServer) -> None:
+    """Kinds that a release adds are discovered, described, stored and shown as Tables."""
     server = await start(catalog_of("x+1"))
     api = server.client
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
@@ -423,7 +425,8 @@ async def test_a_release_with_open_kinds(start: StartServer) -> None:
 
 
 async def test_releases_that_follow_each_other(start: StartServer) -> None:
-    """x, x+1, x+2 and x+3 on one store: each reads what the one before wrote, or says it cannot."""
+    """Releases x to x+3 on one store: each reads what the one before wrote, or reports that it
+    cannot."""
     place = "/apis/example.com/{}/namespaces/default/widgets"
     api = None
     for name, version in (("x", "v1"), ("x+1", "v1"), ("x+2", "v2"), ("x+3", "v2")):
@@ -444,7 +447,7 @@ async def test_releases_that_follow_each_other(start: StartServer) -> None:
 
 
 async def test_a_list_that_is_too_long_for_yaml(api: ApiClient) -> None:
-    """A list over 4 MiB is refused as YAML, with a Status; in pages it is not."""
+    """A list over 4 MiB is refused as YAML with a Status; the same list in pages is served."""
     import yaml
 
     for number in range(5):
@@ -463,7 +466,7 @@ async def test_a_list_that_is_too_long_for_yaml(api: ApiClient) -> None:
 
 
 async def test_yaml_and_pretty_answers(api: ApiClient) -> None:
-    """Answers in YAML, errors too; indented for people."""
+    """Responses, errors included, can be YAML; `pretty` indents them."""
     import yaml
 
     made = await api.post(CONFIG_MAPS, config_map("a", {"n": "1", "yes": "true", "t": "a\nb"}))
@@ -517,7 +520,7 @@ async def test_yaml_and_pretty_answers(api: ApiClient) -> None:
     ],
 )
 async def test_accept(api: ApiClient, accept: str | None, code: int) -> None:
-    """The first clause that can be served wins; if there is none it is a 406 in JSON."""
+    """The first media type in Accept that can be served wins; with none, 406 in JSON."""
     await api.post(CONFIG_MAPS, config_map("a"))
     reply = await api.get(f"{CONFIG_MAPS}/a", accept=accept)
     assert reply.status == code
@@ -527,7 +530,7 @@ async def test_accept(api: ApiClient, accept: str | None, code: int) -> None:
 
 
 async def test_answers_to_single_objects(api: ApiClient) -> None:
-    """One object as a Table and as its metadata alone."""
+    """A single object can be returned as a Table and as PartialObjectMetadata."""
     made = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     table = await api.get(f"{CONFIG_MAPS}/a", accept="application/json;as=Table;v=v1;g=meta.k8s.io")
     assert len(table.json["rows"]) == 1

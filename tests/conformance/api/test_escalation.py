@@ -1,4 +1,5 @@
-"""Nobody gives more than they have, on whatever way a role or binding is written."""
+"""Privilege escalation prevention: users cannot grant more than they have, however a role or
+binding is written."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ HELD = rule("get create", "roles", RBAC)
 async def ways(
     client: ApiClient, path: str, obj: dict[str, Any], patch: dict[str, Any], query: str
 ) -> list[Reply]:
-    """The same change on each way to write an object that is there."""
+    """Returns the same change for each way to write an existing object."""
     name = obj["metadata"]["name"]
     item = f"{path}/{name}{query}"
     [[field, value]] = patch.items()
@@ -45,7 +46,7 @@ async def ways(
         await client.patch(item, patch, content_type=MERGE_PATCH),
         await client.patch(item, patch, content_type=STRATEGIC_PATCH),
         await client.patch(item, operations, content_type=JSON_PATCH),
-        # And where there is none yet.
+        # And for an object that does not exist yet.
         await client.post(f"{path}{query}", {**obj, "metadata": {"name": "new"}}),
         await client.put(f"{path}/new{query}", {**obj, "metadata": {"name": "new"}}),
     ]
@@ -54,7 +55,7 @@ async def ways(
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
 @pytest.mark.parametrize("namespace", ["", "default"])
 async def test_a_role_on_every_way(server: RunningServer, namespace: str, query: str) -> None:
-    """Rules that are not held are refused by each verb and patch, and nothing is written."""
+    """Rules that the user does not hold are refused by each verb and patch; nothing is written."""
     plural = "roles" if namespace else "clusterroles"
     path = place(plural, namespace)
     await give(server, "writer", WRITE)
@@ -76,7 +77,7 @@ async def test_a_role_on_every_way(server: RunningServer, namespace: str, query:
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
 async def test_a_binding_on_every_way(server: RunningServer, query: str) -> None:
-    """A role of which not all is held is not given to anybody, in a namespace or the cluster."""
+    """A role that the user does not fully hold cannot be bound, in a namespace or the cluster."""
     await give(server, "writer", WRITE)
     await server.client.post(place("clusterroles"), role("more", HELD, MORE))
     jane = client_of(server)
@@ -93,7 +94,7 @@ async def test_a_binding_on_every_way(server: RunningServer, query: str) -> None
 
 
 async def test_what_is_held_may_be_given(server: RunningServer) -> None:
-    """Rights of a namespace are given there; rights that were given count at once."""
+    """Permissions of a namespace can be granted there; granted permissions count at once."""
     await give(server, "writer", WRITE)
     await give(server, "secrets", MORE, namespace="default")
     jane = client_of(server)
@@ -102,7 +103,7 @@ async def test_what_is_held_may_be_given(server: RunningServer) -> None:
     assert (await jane.post(wide, role("s", MORE))).status == 403
     bound = binding("s", "s", {**JANE, "name": "bob"}, kind="Role")
     assert (await jane.post(place("rolebindings", "default"), bound)).status == 201
-    # No waiting: the right and the role are looked up as they are stored.
+    # No waiting: the permissions and the role are read from the store.
     for number in range(5):
         name = f"r{number}"
         right = rule("get", "nodes", names=name)
@@ -115,7 +116,7 @@ async def test_what_is_held_may_be_given(server: RunningServer) -> None:
 
 
 async def test_escalate_and_bind(server: RunningServer) -> None:
-    """These verbs let somebody give more: on that kind, or that one role."""
+    """`escalate` and `bind` allow granting more: on that kind, or that one role."""
     await give(server, "writer", WRITE)
     jane, admin = client_of(server), server.client
     roles, bindings = place("clusterroles"), place("clusterrolebindings")
@@ -136,8 +137,8 @@ async def test_escalate_and_bind(server: RunningServer) -> None:
     await jane.close()
 
 
-async def test_roles_that_gather_are_for_those_who_have_all(server: RunningServer) -> None:
-    """A role that may come to have anything is made and changed by cluster-admins alone."""
+async def test_aggregated_roles_need_cluster_admin(server: RunningServer) -> None:
+    """A role with an aggregation rule can be created and changed by cluster-admins only."""
     await give(server, "writer", WRITE)
     jane, roles = client_of(server), place("clusterroles")
     gathering = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
@@ -153,8 +154,9 @@ async def test_roles_that_gather_are_for_those_who_have_all(server: RunningServe
     await jane.close()
 
 
-async def test_upkeep_is_no_gift(server: RunningServer) -> None:
-    """Finalizers of a role that is not held may be changed, so that it can go; its labels not."""
+async def test_finalizers_of_a_role_may_change(server: RunningServer) -> None:
+    """Finalizers of a role that the user does not hold may be changed, to let it be deleted;
+    labels not."""
     await give(server, "writer", WRITE)
     jane, roles = client_of(server), place("clusterroles")
     await server.client.post(roles, role("big", rule("*", "*", "*")))
@@ -168,7 +170,7 @@ async def test_upkeep_is_no_gift(server: RunningServer) -> None:
 
 
 async def test_a_role_that_is_not_there(server: RunningServer) -> None:
-    """Nobody binds what is not there without the right to; masters may, and it gives nothing."""
+    """Binding a missing role needs `bind`; system:masters may, and it grants nothing."""
     await give(server, "writer", WRITE)
     jane = client_of(server)
     for kind, plural, path in (
@@ -189,7 +191,7 @@ async def test_a_role_that_is_not_there(server: RunningServer) -> None:
 
 
 async def test_a_huge_role_is_refused_at_once(server: RunningServer) -> None:
-    """A role of a billion rights costs no more than its bytes."""
+    """A role of a billion permissions costs no more than its bytes."""
     await give(server, "writer", WRITE)
     jane = client_of(server)
     words = " ".join(f"w{number}" for number in range(1_000))

@@ -1,7 +1,7 @@
-"""No write of a versioned resource gets past the fence, whichever way it takes through the server.
+"""No write of a versioned resource bypasses the fence, on any path through the server.
 
-The store looks at every transaction itself: one that writes an object of a versioned resource
-without naming the version that is agreed on ends the test.
+The store checks every transaction: one that writes an object of a versioned resource without a
+guard on the encoding version fails the test.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def audited() -> AuditedStorage:
 async def fenced(
     audited: AuditedStorage, request: pytest.FixtureRequest
 ) -> AsyncIterator[ApiClient]:
-    """A whole server that takes part in coordination, with its housekeeping."""
+    """A complete server that participates in coordination, with its controllers."""
     runtime = Runtime.system()
     membership = MembershipOptions(host="h", mode=request.param)
     options = CoordinatorOptions(membership=membership)
@@ -83,11 +83,11 @@ def good(reply: Reply) -> Any:
     return reply.json
 
 
-async def gone(api: ApiClient, *paths: str) -> None:
-    """Wait until nothing is left at the paths."""
+async def wait_until_deleted(api: ApiClient, *paths: str) -> None:
+    """Waits until no object exists at the paths."""
     async with asyncio.timeout(SETTLE_SECONDS_MAX):
         for path in paths:
-            while (await api.get(path)).status != 404:  # noqa: ASYNC110 - it tells nobody
+            while (await api.get(path)).status != 404:  # noqa: ASYNC110 - a client can only poll
                 await asyncio.sleep(0.05)
 
 
@@ -102,11 +102,11 @@ async def test_every_way_of_writing_is_fenced(fenced: ApiClient, audited: Audite
         ("application/json-patch+json", [{"op": "add", "path": "/data/l", "value": "4"}]),
     ):
         good(await api.patch(f"{CONFIG_MAPS}/a", patch, content_type=kind))
-    good(await api.delete(f"{CONFIG_MAPS}/a"))  # marks it, since a finalizer holds it
+    good(await api.delete(f"{CONFIG_MAPS}/a"))  # marks it for deletion, since a finalizer blocks it
     good(
         await api.patch(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": None}}, content_type=MERGE)
     )
-    await gone(api, f"{CONFIG_MAPS}/a")
+    await wait_until_deleted(api, f"{CONFIG_MAPS}/a")
     good(await api.post(DEPLOYMENTS, deployment("d")))
     status = {"status": {"replicas": 3}}
     good(await api.patch(f"{DEPLOYMENTS}/d/status", status, content_type=MERGE))
@@ -118,10 +118,8 @@ async def test_every_way_of_writing_is_fenced(fenced: ApiClient, audited: Audite
     assert audited.written >= 15
 
 
-async def test_what_the_server_does_by_itself_is_fenced_too(
-    fenced: ApiClient, audited: AuditedStorage
-) -> None:
-    """Dependents that follow their owner, a namespace that is emptied, events that expire."""
+async def test_writes_of_controllers_are_fenced(fenced: ApiClient, audited: AuditedStorage) -> None:
+    """Garbage collection of dependents, deletion of a namespace's content, expiry of events."""
     api = fenced
     owner = good(await api.post(DEPLOYMENTS, deployment("owner")))
     reference = {
@@ -141,12 +139,14 @@ async def test_what_the_server_does_by_itself_is_fenced_too(
     }
     good(await api.post(f"{NS}/events", event))
     before = audited.written
-    await gone(api, f"{CONFIG_MAPS}/child", "/api/v1/namespaces/brief", f"{NS}/events/e")
+    await wait_until_deleted(
+        api, f"{CONFIG_MAPS}/child", "/api/v1/namespaces/brief", f"{NS}/events/e"
+    )
     assert audited.written > before
 
 
 async def test_the_audit_finds_a_server_without_a_fence(audited: AuditedStorage) -> None:
-    """The same server with a policy that adds no guards is caught at its first write."""
+    """The same server with a policy that adds no guards is detected at its first write."""
     server = await start_server(audited, policy=FixedPolicy())
     reply = await server.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     assert reply.status == 500

@@ -1,4 +1,4 @@
-"""The look at a request before its body is read."""
+"""Authorization of a request before its body is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance.api.servers import CONFIG_MAPS, start_server
 
 
 class Failing:
-    """An authorizer that cannot say, and has not thought of it."""
+    """An authorizer that raises an unexpected error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -29,7 +29,7 @@ class Failing:
 
 
 async def test_an_error_is_the_same_as_with_a_body() -> None:
-    """What goes wrong while somebody is judged is told, and counted, as if the body were there."""
+    """An error during authorization is returned and counted the same, with or without a body."""
     authorizer = Failing(Unavailable("the disk is gone"))
     auth_parts = AuthParts(authentication=Authentication([]), authorizer=authorizer)
     server = await start_server(MemoryStorage(), auth_parts=auth_parts)
@@ -50,7 +50,7 @@ async def test_an_error_is_the_same_as_with_a_body() -> None:
 
 
 class Counting:
-    """An authorizer that allows everything and counts the questions."""
+    """An authorizer that allows everything and counts its calls."""
 
     def __init__(self) -> None:
         self.verbs: list[str] = []
@@ -66,8 +66,8 @@ class Counting:
 
 
 async def test_a_request_is_authorized_once() -> None:
-    """A request whose body comes in a later segment is authorized when its head is complete, and
-    not a second time when its body is."""
+    """A request whose body arrives in a later segment is authorized when its head is complete,
+    and not again when its body is."""
     authorizer = Counting()
     auth_parts = AuthParts(authentication=Authentication([]), authorizer=authorizer)
     server = await start_server(MemoryStorage(), auth_parts=auth_parts)

@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect issuer over HTTP: whoever comes first waits for its keys."""
+"""Tokens of an OpenID Connect issuer over HTTP: the first requests wait for its keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
-class World:
+class IssuerServer:
     """An issuer, and the port of a server that trusts it."""
 
     def __init__(self, issuer: FakeIssuer, runtime: Runtime) -> None:
@@ -46,14 +46,14 @@ class World:
 
 
 @pytest_asyncio.fixture
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    """The server asks the issuer at once, so what that answers is said before."""
+async def issuer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[IssuerServer]:
+    """The server fetches from the issuer at start, so the issuer's response is set before."""
     runtime = Runtime.system()
     files = make_certificate(tmp_path, name="issuer")
     issuer = FakeIssuer(files)
     issuer.answers |= getattr(request, "param", {})
     await issuer.start()
-    made_world = World(issuer, runtime)
+    made_world = IssuerServer(issuer, runtime)
     oidc = OidcOptions(
         issuer_url=issuer.url,
         client_id=AUDIENCE,
@@ -91,21 +91,21 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await issuer.stop()
 
 
-async def test_all_who_come_at_once_wait_for_one_fetch(world: World) -> None:
-    """Reads, writes with a body, and reviews of tokens; then they are known as everybody is."""
-    clients = [world.client(world.token(name)) for name in ("ann", "bob", "eve")]
-    admin = world.client(TOKEN)
+async def test_concurrent_requests_wait_for_one_fetch(issuer: IssuerServer) -> None:
+    """Reads, writes with a body, and token reviews wait; afterwards the keys are cached."""
+    clients = [issuer.client(issuer.token(name)) for name in ("ann", "bob", "eve")]
+    admin = issuer.client(TOKEN)
     replies = await asyncio.gather(
         clients[0].request("POST", REVIEWS, {}),
         clients[1].request("POST", "/api/v1/namespaces", {"metadata": {"name": "default"}}),
         clients[2].get("/api/v1/namespaces"),
-        admin.request("POST", TOKEN_REVIEWS, {"spec": {"token": world.token("zoe")}}),
+        admin.request("POST", TOKEN_REVIEWS, {"spec": {"token": issuer.token("zoe")}}),
     )
     assert [reply.status for reply in replies] == [201, 201, 200, 201]
     assert replies[0].json["status"]["userInfo"]["username"] == "ann"
     assert replies[3].json["status"]["authenticated"] is True
     assert replies[3].json["status"]["user"]["username"] == "zoe"
-    assert world.issuer.asked == [DISCOVERY, JWKS]
+    assert issuer.issuer.asked == [DISCOVERY, JWKS]
     assert (await clients[0].request("POST", CONFIG_MAPS, made("a"))).status == 201
     for _ in range(3):
         assert (await clients[0].get(f"{CONFIG_MAPS}/a")).status == 200
@@ -113,13 +113,13 @@ async def test_all_who_come_at_once_wait_for_one_fetch(world: World) -> None:
         await client.close()
 
 
-@pytest.mark.parametrize("world", [{JWKS: lambda: json({}, code=500)}], indirect=True)
-async def test_an_issuer_that_fails_keeps_only_its_own_out(world: World) -> None:
-    """Its tokens are a 401, and no token is known by a review; all others are let in."""
-    jane, admin = world.client(world.token()), world.client(TOKEN)
+@pytest.mark.parametrize("issuer", [{JWKS: lambda: json({}, code=500)}], indirect=True)
+async def test_a_failing_issuer_affects_only_its_own_tokens(issuer: IssuerServer) -> None:
+    """Its tokens get 401, and token reviews reject them; all other tokens are accepted."""
+    jane, admin = issuer.client(issuer.token()), issuer.client(TOKEN)
     refused = await jane.get("/version")
     assert (refused.status, refused.reason) == (401, "Unauthorized")
-    review = await admin.request("POST", TOKEN_REVIEWS, {"spec": {"token": world.token()}})
+    review = await admin.request("POST", TOKEN_REVIEWS, {"spec": {"token": issuer.token()}})
     assert review.status == 201
     assert review.json["status"].get("authenticated") is not True
     assert (await admin.get("/api/v1/namespaces")).status == 200

@@ -1,5 +1,5 @@
-"""A server that has written an object takes short ways at its next write; what comes of it is what
-comes of a server that has never seen the object."""
+"""A server that has written an object uses cached data for the next write; the result is the
+same as on a server that has never seen the object."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _request(obj: Object, cpu: str) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def servers() -> AsyncIterator[tuple[RunningServer, RunningServer]]:
-    """One that writes objects, and one that has never seen them."""
+    """One server that writes objects, and one that has never seen them."""
     storage = MemoryStorage()
     pair = await start_server(storage), await start_server(storage)
     made = await pair[0].client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
@@ -79,7 +79,7 @@ async def servers() -> AsyncIterator[tuple[RunningServer, RunningServer]]:
 
 
 async def written_twice(server: RunningServer, name: str) -> Object:
-    """An object that this server knows: the first update has its entries noted."""
+    """An object whose managed fields this server has cached with the first update."""
     created = await server.client.post(PATH, deployment(name))
     assert created.status == 201, created.body
     found: Object = created.json
@@ -91,7 +91,7 @@ async def written_twice(server: RunningServer, name: str) -> Object:
 
 
 def comparable(obj: Object) -> Object:
-    """An object without what is another in each."""
+    """Returns an object without the fields that differ between the two."""
     found = copy.deepcopy(obj)
     for name in ("uid", "resourceVersion", "creationTimestamp", "name"):
         found["metadata"].pop(name, None)
@@ -102,7 +102,8 @@ def comparable(obj: Object) -> Object:
 
 @pytest.mark.parametrize("what", EDITS)
 async def test_update_as_read(servers: tuple[RunningServer, RunningServer], what: str) -> None:
-    """Content, generation and entries are the same by both ways, and the generation is right."""
+    """Content, generation and managed fields are the same on both, and the generation is
+    correct."""
     (edit, counts), found = EDITS[what], []
     for number, server in enumerate(servers):
         name = f"{what.replace(' ', '-')}-{number}"
@@ -118,7 +119,7 @@ async def test_update_as_read(servers: tuple[RunningServer, RunningServer], what
 
 @pytest.mark.parametrize("form", [MERGE_PATCH, STRATEGIC])
 async def test_patches(servers: tuple[RunningServer, RunningServer], form: str) -> None:
-    """The same holds for patches, also for one that takes the entries away."""
+    """The same holds for patches, also for one that removes the managed fields."""
     found: list[list[Object]] = [[], []]
     for number, server in enumerate(servers):
         name = f"patched-{form.partition('/')[2][:5]}-{number}"
@@ -137,11 +138,11 @@ async def test_patches(servers: tuple[RunningServer, RunningServer], form: str) 
     assert found[0] == found[1]
 
 
-async def test_what_the_server_takes_back_counts_not(
+async def test_removed_server_defaults_are_no_change(
     servers: tuple[RunningServer, RunningServer],
 ) -> None:
-    """Tolerations that the server has added cannot be taken away: who leaves them out has changed
-    nothing, by both ways."""
+    """Tolerations that the server added cannot be removed: an update without them is a no-op, on
+    both servers."""
     tolerations = [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]
     spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": tolerations}
     path = "/api/v1/namespaces/default/pods"
@@ -162,8 +163,8 @@ async def test_what_the_server_takes_back_counts_not(
 
 
 async def test_older_content_behind_a_status(servers: tuple[RunningServer, RunningServer]) -> None:
-    """Who writes the status of an object does not write its content: if that was stored in other
-    words, to say it in today's words is no change."""
+    """A status update does not rewrite the spec: if the spec was stored by an older release, its
+    missing defaults are no change."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000m"}}}
     for writes in (0, 1):
         name = f"older-{writes}"

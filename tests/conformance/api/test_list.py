@@ -1,4 +1,4 @@
-"""get and list: pages, versions, selectors, and what two servers agree on."""
+"""get and list: pages, resource versions, selectors, and consistency between two servers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], in
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions of the future are waited for only briefly."""
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortens the wait for a resource version that is ahead of the store."""
     monkeypatch.setattr(get, "FUTURE_SECONDS_MAX", 0.2)
     monkeypatch.setattr(watch_handler, "FUTURE_SECONDS_MAX", 0.2)
 
@@ -34,7 +34,7 @@ async def fill(api: ApiClient, count: int, **metadata: Any) -> None:
 
 
 async def pages(api: ApiClient, target: str, **options: Any) -> list[Reply]:
-    """All pages of a list."""
+    """Returns all pages of a list."""
     found = [await api.get(target, **options)]
     separator = "&" if "?" in target else "?"
     while token := found[-1].json["metadata"].get("continue"):
@@ -45,7 +45,7 @@ async def pages(api: ApiClient, target: str, **options: Any) -> list[Reply]:
 
 @EVERY_STORE
 async def test_a_list(api: ApiClient) -> None:
-    """A list has the version of its moment, the kind, and items in order of key."""
+    """A list has its kind, the resource version of the read, and items in key order."""
     empty = await api.get(CONFIG_MAPS)
     assert empty.json["items"] == []
     await fill(api, 3)
@@ -61,10 +61,11 @@ async def test_a_list(api: ApiClient) -> None:
 @pytest.mark.parametrize(
     "selector", ["labelSelector=odd%3D1", "fieldSelector=metadata.name!%3Dn00"]
 )
-async def test_many_objects_are_looked_at_in_slices(
+async def test_long_lists_yield_to_other_requests(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch, selector: str
 ) -> None:
-    """A list with a selector gives others their turn; its pages are those of a list in one go."""
+    """A list with a selector yields to other requests; its pages equal those of an uninterrupted
+    list."""
     for number in range(25):
         labels = {"odd": str(number % 2)}
         await api.post(CONFIG_MAPS, config_map(f"n{number:02}", labels=labels))
@@ -94,8 +95,8 @@ async def test_many_objects_are_looked_at_in_slices(
     assert max(later - earlier for earlier, later in pairwise(turns)) <= 4
 
 
-async def test_a_request_has_the_time_it_asks_for(api: ApiClient) -> None:
-    """What takes longer than `timeout` is answered by a Timeout, soon after."""
+async def test_timeout_of_a_request(api: ApiClient) -> None:
+    """A request that takes longer than `timeout` gets reason Timeout, soon after the limit."""
     await api.post(CONFIG_MAPS, config_map("a"))
     future = "resourceVersion=1000000000000"
     for target in (f"{CONFIG_MAPS}/a?{future}", f"{CONFIG_MAPS}?{future}"):
@@ -110,7 +111,8 @@ async def test_a_request_has_the_time_it_asks_for(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_gets_between_changes(api: ApiClient) -> None:
-    """Gets that repeat byte for byte show every change before them, and are all counted."""
+    """Byte-identical repeated gets return every preceding change, and all are counted in
+    metrics."""
     target = f"{CONFIG_MAPS}/a"
     await api.post(CONFIG_MAPS, config_map("a", {"v": "0"}))
     for number in range(1, 4):
@@ -126,7 +128,7 @@ async def test_gets_between_changes(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_lists_between_changes(api: ApiClient) -> None:
-    """Whole lists are remembered, and yet each shows every change before it, long ones too."""
+    """Cached responses of whole lists reflect every preceding change, for long lists too."""
     big = "x" * 100_000
     for name in ("a", "c"):
         await api.post(CONFIG_MAPS, config_map(name, {"v": big}))
@@ -143,7 +145,7 @@ async def test_lists_between_changes(api: ApiClient) -> None:
 
 
 async def test_all_namespaces_in_order_of_key(api: ApiClient) -> None:
-    """Across namespaces: by namespace, then name; a namespace that is not there has no items."""
+    """Across namespaces: ordered by namespace, then name; an unknown namespace has no items."""
     for namespace in ("b", "a", "a-b"):
         await api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         for name in ("z", "a"):
@@ -161,7 +163,7 @@ async def test_all_namespaces_in_order_of_key(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_pages(api: ApiClient) -> None:
-    """Pages have exact counts of what remains, and one version."""
+    """Pages have exact remainingItemCount values and one resource version."""
     await fill(api, 7)
     found = await pages(api, f"{CONFIG_MAPS}?limit=3")
     assert [reply.names for reply in found] == [
@@ -176,8 +178,8 @@ async def test_pages(api: ApiClient) -> None:
 
 
 @EVERY_STORE
-async def test_pages_show_the_version_of_the_first(api: ApiClient) -> None:
-    """Writes between pages are not seen: all pages are of one moment, with its counts."""
+async def test_pages_have_the_version_of_the_first(api: ApiClient) -> None:
+    """Writes between pages are not included: all pages are one snapshot, with its counts."""
     await fill(api, 6)
     first = await api.get(f"{CONFIG_MAPS}?limit=2")
     token = first.json["metadata"]["continue"]
@@ -198,7 +200,8 @@ async def test_pages_show_the_version_of_the_first(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_pages_with_a_selector(api: ApiClient) -> None:
-    """With a selector no count is given, before and after other writes, and no page is bogus."""
+    """With a selector there is no remainingItemCount, before and after other writes, and no
+    empty last page."""
     for i in range(10):
         labels = {"odd": str(i % 2)}
         await api.post(CONFIG_MAPS, config_map(f"n{i}", labels=labels))
@@ -220,7 +223,7 @@ async def test_pages_with_a_selector(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_tokens_work_on_every_server(server: RunningServer, start: StartServer) -> None:
-    """A list begun on one server goes on at another, at the same version."""
+    """A list begun on one server continues on another, at the same resource version."""
     await fill(server.client, 5)
     other = (await start()).client
     first = await server.client.get(f"{CONFIG_MAPS}?limit=2")
@@ -230,8 +233,8 @@ async def test_tokens_work_on_every_server(server: RunningServer, start: StartSe
     assert (second.names, second.version) == (["n02", "n03", "n04"], first.version)
 
 
-async def test_tokens_that_are_not_ours(api: ApiClient) -> None:
-    """Forged tokens, and those of another list, are a 400."""
+async def test_invalid_continue_tokens(api: ApiClient) -> None:
+    """Forged continue tokens, and those of another list, get 400."""
     import base64
 
     await fill(api, 3)
@@ -257,7 +260,7 @@ async def test_tokens_that_are_not_ours(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_an_expired_token(server: RunningServer) -> None:
-    """When the version is compacted: 410, with a token to go on over newer state."""
+    """After compaction of the version: 410, with a token to continue at the current version."""
     api = server.client
     await fill(api, 4)
     first = await api.get(f"{CONFIG_MAPS}?limit=2")
@@ -280,7 +283,7 @@ async def test_an_expired_token(server: RunningServer) -> None:
 
 @EVERY_STORE
 async def test_versions_and_matches(api: ApiClient) -> None:
-    """The table of resourceVersion, match and limit."""
+    """The table of resourceVersion, resourceVersionMatch and limit."""
     await fill(api, 2)
     old = (await api.get(CONFIG_MAPS)).version
     await api.post(CONFIG_MAPS, config_map("n02"))
@@ -335,7 +338,7 @@ async def test_versions_and_matches(api: ApiClient) -> None:
     ],
 )
 async def test_parameters_of_a_list(api: ApiClient, parameters: str, code: int) -> None:
-    """What makes no sense is a 400, options that exclude each other a 422."""
+    """An invalid value gets 400; options that exclude each other, 422."""
     await fill(api, 2)
     token = (await api.get(f"{CONFIG_MAPS}?limit=1")).json["metadata"]["continue"]
     reply = await api.get(f"{CONFIG_MAPS}?{parameters.replace('TOKEN', token)}")
@@ -344,8 +347,8 @@ async def test_parameters_of_a_list(api: ApiClient, parameters: str, code: int) 
         assert reply.reason == {400: "BadRequest", 422: "Invalid"}[code]
 
 
-async def test_a_version_of_the_future(api: ApiClient, impatient: None) -> None:
-    """After a short wait: 504, and the cause that clients look for."""
+async def test_a_version_ahead_of_the_store(api: ApiClient, short_wait: None) -> None:
+    """After a short wait: 504, with the cause that clients check."""
     for target in (
         f"{CONFIG_MAPS}?resourceVersion=1000000",
         f"{CONFIG_MAPS}?resourceVersion=1000000&resourceVersionMatch=Exact",
@@ -358,8 +361,8 @@ async def test_a_version_of_the_future(api: ApiClient, impatient: None) -> None:
         assert reply.header("retry-after") == "1"
 
 
-async def test_a_version_that_comes(server: RunningServer, start: StartServer) -> None:
-    """A read that asks for a version just ahead waits until it is there."""
+async def test_a_version_that_arrives(server: RunningServer, start: StartServer) -> None:
+    """A read of a resource version just ahead of the cache waits until it arrives."""
     made = await server.client.post(CONFIG_MAPS, config_map("a"))
     other = (await start()).client
     wanted = made.version + 1
@@ -372,7 +375,8 @@ async def test_a_version_that_comes(server: RunningServer, start: StartServer) -
 
 @EVERY_STORE
 async def test_servers_see_each_others_writes(server: RunningServer, start: StartServer) -> None:
-    """What one server has acknowledged, the other shows: object, list, delete and conflict."""
+    """A write that one server acknowledged is visible on the other: get, list, delete and
+    conflict."""
     one, two = server.client, (await start()).client
     assert (await two.get(CONFIG_MAPS)).names == []
     for i in range(10):
@@ -392,7 +396,8 @@ async def test_servers_see_each_others_writes(server: RunningServer, start: Star
 
 @EVERY_STORE
 async def test_namespaces_of_another_server(server: RunningServer, start: StartServer) -> None:
-    """A namespace made or deleted at one server is there, or going, at the other at once."""
+    """A namespace created or deleted on one server exists, or is terminating, on the other at
+    once."""
     one, two = server.client, (await start()).client
     assert (await two.get("/api/v1/namespaces")).status == 200
     for i in range(5):
@@ -407,7 +412,7 @@ async def test_namespaces_of_another_server(server: RunningServer, start: StartS
 
 
 async def test_label_selectors(api: ApiClient) -> None:
-    """Each operator, and several of them."""
+    """Each operator, and combinations."""
     for name, labels in (
         ("a", {"app": "web", "tier": "1"}),
         ("b", {"app": "db", "tier": "2"}),
@@ -436,7 +441,7 @@ async def test_label_selectors(api: ApiClient) -> None:
 
 
 async def test_field_selectors(api: ApiClient) -> None:
-    """Names and namespaces for all; more for kinds that have them."""
+    """metadata.name and metadata.namespace for all kinds; further fields for some kinds."""
     await fill(api, 3)
     await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     await api.post("/api/v1/namespaces/other/configmaps", config_map("n01"))
@@ -461,8 +466,9 @@ async def test_field_selectors(api: ApiClient) -> None:
         assert (reply.status, reply.names) == (200, [])
 
 
-async def test_labels_of_objects_with_strange_labels(start: StartServer) -> None:
-    """A null among the labels of an open kind hides neither the object nor its other labels."""
+async def test_selectors_with_null_labels(start: StartServer) -> None:
+    """A null among the labels of an additional kind hides neither the object nor its other
+    labels."""
     widgets = (await start(_widgets())).client
     await widgets.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     place = "/apis/example.com/v1/namespaces/default/widgets"
@@ -480,7 +486,7 @@ def _widgets() -> Any:
 
 
 async def test_tables_and_metadata_in_pages(api: ApiClient) -> None:
-    """Other forms of a list carry the same metadata and go on with the same tokens."""
+    """Tables and PartialObjectMetadataList have the same metadata and continue tokens."""
     await fill(api, 3)
     table = await api.get(f"{CONFIG_MAPS}?limit=2", accept=TABLE)
     assert table.json["kind"] == "Table"
@@ -507,7 +513,8 @@ async def test_tables_and_metadata_in_pages(api: ApiClient) -> None:
 
 
 async def test_damaged_objects_are_reported(server: RunningServer) -> None:
-    """What cannot be read is an error of get, list and watch, never left out; others are served."""
+    """Unreadable objects cause an error of get, list and watch, and are never omitted; others
+    are served."""
     api = server.client
     await fill(api, 2)
     for value in (
@@ -547,7 +554,7 @@ async def test_damaged_objects_are_reported(server: RunningServer) -> None:
 
 
 async def test_an_object_becomes_damaged_under_a_watch(server: RunningServer) -> None:
-    """The stream ends with an error, not with a DELETED that is not true."""
+    """The stream ends with an error, not with a false DELETED."""
     api = server.client
     made = await api.post(CONFIG_MAPS, config_map("a"))
     elsewhere = await api.watch("/api/v1/namespaces/other/configmaps?resourceVersion=0")
@@ -561,12 +568,12 @@ async def test_an_object_becomes_damaged_under_a_watch(server: RunningServer) ->
 
 
 @pytest.mark.parametrize("outcome", ["mended", "deleted"])
-async def test_an_object_that_could_not_be_read_under_a_watch(
+async def test_a_damaged_object_becomes_readable_under_a_watch(
     server: RunningServer, outcome: str
 ) -> None:
-    """When it is mended, or goes, those who began meanwhile are sent to list anew: whether they
-    know it, from before or from another server, nobody can tell. So it is neither ADDED a second
-    time nor gone without a word."""
+    """When it becomes readable, or is deleted, watches started in between must relist: the
+    server cannot know whether their clients have seen the object, earlier or from another
+    server. So there is neither a second ADDED nor a silent removal."""
     api, key = server.client, Key("/registry/configmaps/default/a")
     await api.post(CONFIG_MAPS, config_map("a"))
     good = await server.storage.get(key)
@@ -589,7 +596,7 @@ async def test_an_object_that_could_not_be_read_under_a_watch(
 
 
 async def test_a_large_list(api: ApiClient) -> None:
-    """A list that is sent in pieces is whole, plain and compressed, and small ones are not."""
+    """A list sent in chunks is complete, plain and compressed; small lists are not chunked."""
     import gzip
 
     import orjson

@@ -1,4 +1,4 @@
-"""Many quotas in one namespace: each counts, and a create waits for all of them together."""
+"""Many quotas in one namespace: each counts, and a create updates all of them concurrently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ OBJECTS = "count/configmaps"
 
 @pytest.mark.parametrize("driver", ["memory"], indirect=True)
 async def test_many_quotas(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are charged side by side, so many at once; one without room refuses, and is told."""
+    """They are charged concurrently, so that many do not add up; a full one refuses, and is
+    named."""
     api = server.client
     for number in range(COUNT):
         name, hard = f"q-{number:03}", {OBJECTS: "1" if number == COUNT - 1 else "9"}
@@ -36,7 +37,7 @@ async def test_many_quotas(server: RunningServer, monkeypatch: pytest.MonkeyPatc
         under_way += 1
         most = max(most, under_way)
         try:
-            await asyncio.sleep(0.001)  # as a store that writes to a disk
+            await asyncio.sleep(0.001)  # like a store that writes to a disk
             return await commit(self, transaction)
         finally:
             under_way -= 1

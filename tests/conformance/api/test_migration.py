@@ -1,7 +1,7 @@
-"""Whole migrations on servers in this process: what admission refuses, and servers that go back.
+"""Complete migrations on servers in this process: admission refusals and rollbacks.
 
-Here a point of a migration can be hit exactly: before its n-th page. The store checks the promises
-of coordination at every commit.
+Here a point of a migration can be hit exactly: before its n-th page. The store checks the
+invariants of coordination at every commit.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PLENTY = MigratorOptions(
 
 
 def small_catalog(release: str) -> Catalog:
-    """What coordination needs, the kind that moves, and requests: nothing else is to migrate."""
+    """The kinds of coordination, the migrated kind, and migrations: nothing else is to migrate."""
     catalog = catalog_of(release)
     kept = [r for r in catalog if r.kind.pinned or r.group in GROUPS or r.plural == "namespaces"]
     return Catalog(kept, name=catalog.name)
@@ -75,8 +75,8 @@ def audited() -> AuditedStorage:
 
 
 @dataclass(slots=True)
-class SmallWorld(World):
-    """A world with few kinds, whose store watches over coordination, and whose servers ask a
+class SmallCluster(World):
+    """A cluster with few kinds, whose store checks coordination, and whose servers call a
     plug-in."""
 
     storage: MemoryStorage = field(default_factory=audited)
@@ -99,7 +99,7 @@ class SmallWorld(World):
 
     @contextmanager
     def unfenced(self) -> Iterator[None]:
-        """For what an older release has left, which no server of now has written."""
+        """For writing objects as an older release did."""
         assert isinstance(self.storage, AuditedStorage)
         self.storage.is_fenced = False
         yield
@@ -116,25 +116,25 @@ class SmallWorld(World):
 
 
 @asynccontextmanager
-async def world_of(count: int, *plugins: Admission) -> AsyncIterator[SmallWorld]:
-    world = SmallWorld(plugins=plugins)
+async def cluster_of(count: int, *plugins: Admission) -> AsyncIterator[SmallCluster]:
+    cluster = SmallCluster(plugins=plugins)
     try:
-        with world.unfenced():
-            await world._begin(count)
-        yield world
-        world.check()
+        with cluster.unfenced():
+            await cluster._begin(count)
+        yield cluster
+        cluster.check()
     finally:
-        await world.end()
+        await cluster.end()
 
 
 @asynccontextmanager
-async def controllers(world: SmallWorld) -> AsyncIterator[Faulty]:
-    """Trigger and migrator at work; the way of the migrator to its server."""
+async def controllers(cluster: SmallCluster) -> AsyncIterator[Faulty]:
+    """Runs trigger and migrator, with the migrator's client for its server."""
     runtime = Runtime.system()
-    faults = Faulty(HttpTransport(config_of(world.members[0]), clock=runtime.clock))
+    faults = Faulty(HttpTransport(config_of(cluster.members[0]), clock=runtime.clock))
     bulk = ApiClient(faults, runtime=runtime)
-    world.clients.append(bulk)
-    trigger = TriggerController(world.client, runtime=runtime, settings=TriggerOptions())
+    cluster.clients.append(bulk)
+    trigger = TriggerController(cluster.client, runtime=runtime, settings=TriggerOptions())
     migrator = MigratorController(
         bulk, runtime=runtime, options=PLENTY, recorder=NO_RECORDER, metrics=NO_MIGRATOR_METRICS
     )
@@ -146,8 +146,8 @@ async def controllers(world: SmallWorld) -> AsyncIterator[Faulty]:
 
 @pytest.mark.parametrize("seed", range(ROLLBACKS))
 async def test_rollback_at_a_random_page(seed: int) -> None:
-    """A server of the older release appears before any page of either pass: nothing more is
-    rewritten, the request goes, no hash is dropped; when it has left, all is migrated again."""
+    """A server of the older release starts before any page of either pass: rewriting stops, the
+    migration is deleted, no hash is dropped; after it leaves, everything is migrated again."""
     point = random.Random(seed).randrange(1, 2 * PAGES + 1)
     pages, is_reached, is_joined = 0, asyncio.Event(), asyncio.Event()
 
@@ -160,71 +160,71 @@ async def test_rollback_at_a_random_page(seed: int) -> None:
                 await is_joined.wait()
         return 0
 
-    async with world_of(COUNT) as world, controllers(world) as faults:
+    async with cluster_of(COUNT) as cluster, controllers(cluster) as faults:
         faults.before = before
         await until(is_reached.is_set)
-        old = await world.join("x+1")
-        left = (await world.versions()).get(V1, 0)
+        old = await cluster.join("x+1")
+        left = (await cluster.versions()).get(V1, 0)
         is_joined.set()
-        await until(lambda: _is_over(world))
-        assert (await world.versions()).get(V1, 0) == left, f"seed {seed}: page {point}"
-        assert storage_version_hash(GroupVersionKind.of(V1, "Widget")) in await world.persisted()
+        await until(lambda: _is_over(cluster))
+        assert (await cluster.versions()).get(V1, 0) == left, f"seed {seed}: page {point}"
+        assert storage_version_hash(GroupVersionKind.of(V1, "Widget")) in await cluster.persisted()
         await old.leave()
-        await until(lambda: _is_narrowed(world))
-        assert await world.versions() == {V2: COUNT}
+        await until(lambda: _is_narrowed(cluster))
+        assert await cluster.versions() == {V2: COUNT}
 
 
-async def _is_over(world: SmallWorld) -> bool:
-    """Whether no request is open."""
-    page = await world.client.list_page(world.requests.resource)
+async def _is_over(cluster: SmallCluster) -> bool:
+    """Returns whether no migration is open."""
+    page = await cluster.client.list_page(cluster.requests.resource)
     widgets = [each for each in page.items if each["spec"]["resource"]["resource"] == "widgets"]
     return all({"Failed", "Succeeded"} & conditions(each).keys() for each in widgets)
 
 
-async def _is_narrowed(world: SmallWorld) -> bool:
-    return await world.persisted() == [HASH]
+async def _is_narrowed(cluster: SmallCluster) -> bool:
+    return await cluster.persisted() == [HASH]
 
 
 async def test_refused_by_admission() -> None:
-    """By patches, the object that a plug-in refuses fails by its name and all others are done; a
-    dry run names it before. The server's own rewrite asks nobody."""
+    """With patches, an object that the plug-in refuses fails by name and all others are
+    migrated; a dry run reports it before. The server's own rewrite calls no plug-ins."""
     plugin = Plugin("w007")
-    async with world_of(COUNT, plugin) as world:
+    async with cluster_of(COUNT, plugin) as cluster:
         found: list[ObjectFailure] = []
         done = await dry_run(
-            world.client,
-            world.widgets,
+            cluster.client,
+            cluster.widgets,
             runtime=Runtime.system(),
             options=PatchOptions(page_objects=5),
             on_failure=found.append,
         )
         assert (done.scanned, done.accepted, done.refused) == (COUNT, COUNT - 1, 1)
         assert [(each.name, each.reason) for each in found] == [("w007", "Forbidden")]
-        assert await world.versions() == {V1: COUNT}
+        assert await cluster.versions() == {V1: COUNT}
 
-        outcome = await world.run(await world.request("by-patches"), is_patching=True)
+        outcome = await cluster.run(await cluster.request("by-patches"), is_patching=True)
         assert (outcome.ending, outcome.failed) == (RunEnd.FAILED, 1)
-        request = await world.latest("by-patches")
+        request = await cluster.latest("by-patches")
         assert conditions(request)["Failed"] == ("True", "ObjectsFailed")
         [named] = request["status"]["failedObjects"]
         assert (named["namespace"], named["name"]) == ("default", "w007")
         assert "not that one" in named["message"]
-        assert await world.versions() == {V2: COUNT - 1, V1: 1}
+        assert await cluster.versions() == {V2: COUNT - 1, V1: 1}
 
         asked = len([each for each in plugin.asked if each.name == "w007"])
-        outcome = await world.run(await world.request("by-rewrite"))
+        outcome = await cluster.run(await cluster.request("by-rewrite"))
         assert outcome.ending is RunEnd.SUCCEEDED
-        assert await world.versions() == {V2: COUNT}
+        assert await cluster.versions() == {V2: COUNT}
         assert len([each for each in plugin.asked if each.name == "w007"]) == asked
 
 
-async def test_admission_relents() -> None:
-    """When the plug-in lets the object pass, the next try by patches completes."""
+async def test_admission_allows_the_object_later() -> None:
+    """When the plug-in allows the object, the next attempt with patches completes."""
     plugin = Plugin("w003")
-    async with world_of(COUNT, plugin) as world:
-        outcome = await world.run(await world.request("one"), is_patching=True)
+    async with cluster_of(COUNT, plugin) as cluster:
+        outcome = await cluster.run(await cluster.request("one"), is_patching=True)
         assert outcome.ending is RunEnd.FAILED
         plugin.refused = ""
-        outcome = await world.run(await world.request("two"), is_patching=True)
+        outcome = await cluster.run(await cluster.request("two"), is_patching=True)
         assert outcome.ending is RunEnd.SUCCEEDED
-        assert await world.versions() == {V2: COUNT}
+        assert await cluster.versions() == {V2: COUNT}

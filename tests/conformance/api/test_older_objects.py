@@ -1,6 +1,6 @@
-"""Objects that an older release has stored, before it knew the defaults of today.
+"""Objects stored by an older release that lacked some of the current defaults.
 
-They count as if they had them: to get them with the next write is no change that anybody made.
+They are read with these defaults: storing them with the next write is no change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": CONTAINERS}}
 SELECTED = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
 JOB_TEMPLATE = {**TEMPLATE, "spec": {"containers": CONTAINERS, "restartPolicy": "Never"}}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1024Mi"}}}
-# By kind: its group version, the key and the path of all, and what was stored.
+# By kind: its group version, the key and the path of all, and the stored object.
 STORED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "Pod": ("v1", "pods", "pods", {"containers": CONTAINERS}),
     "Service": ("v1", "services/specs", "services", {"ports": [{"port": 80}]}),
@@ -45,7 +45,7 @@ async def server() -> AsyncIterator[RunningServer]:
 
 
 async def stored(server: RunningServer, kind: str, name: str) -> str:
-    """Put one into the store; its path."""
+    """Stores an object; returns its path."""
     version, prefix, plural, spec = STORED[kind]
     metadata: dict[str, Any] = {
         "name": name,
@@ -64,8 +64,8 @@ async def stored(server: RunningServer, kind: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("kind", STORED)
-async def test_a_note_can_be_made(server: RunningServer, kind: str) -> None:
-    """A patch of labels is no change of what may not change, and no other generation."""
+async def test_labels_can_be_patched(server: RunningServer, kind: str) -> None:
+    """A patch of labels changes no immutable field and not the generation."""
     path = await stored(server, kind, "noted")
     reply = await server.client.patch(path, {"metadata": {"labels": {"x": "y"}}})
     assert reply.status == 200, reply.body
@@ -74,8 +74,8 @@ async def test_a_note_can_be_made(server: RunningServer, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", STORED)
-async def test_what_was_read_can_be_written(server: RunningServer, kind: str) -> None:
-    """Whoever writes it back as it was read is not told to have changed something."""
+async def test_an_unchanged_object_can_be_written(server: RunningServer, kind: str) -> None:
+    """An object written back as it was read counts as unchanged."""
     path = await stored(server, kind, "read")
     seen = (await server.client.get(path)).json
     reply = await server.client.put(path, seen)
@@ -85,15 +85,15 @@ async def test_what_was_read_can_be_written(server: RunningServer, kind: str) ->
 
 @pytest.mark.parametrize("kind", STORED)
 async def test_a_status_can_be_written(server: RunningServer, kind: str) -> None:
-    """By the path of the status the rest stays, with all that is missing in it."""
+    """A status update leaves the rest as it is stored, with its missing defaults."""
     path = await stored(server, kind, "told")
     reply = await server.client.patch(f"{path}/status", {"status": {"conditions": []}})
     assert reply.status == 200, reply.body
     assert reply.json["metadata"].get("generation") == (1 if kind in COUNTED else None)
 
 
-async def test_what_may_not_change_still_may_not(server: RunningServer) -> None:
-    """Only defaults are let through, and each real change counts."""
+async def test_immutable_fields_stay_immutable(server: RunningServer) -> None:
+    """Only defaults are accepted, and each real change is refused."""
     pod = await stored(server, "Pod", "changed")
     reply = await server.client.patch(pod, {"spec": {"dnsPolicy": "Default"}})
     assert (reply.status, reply.reason) == (422, "Invalid")

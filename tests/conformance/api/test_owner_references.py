@@ -1,4 +1,5 @@
-"""Nobody brings an object to its end, or holds another, by saying who its owner is."""
+"""Owner references need permission: a client cannot have an object deleted, or block the
+deletion of an owner, without it."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ NO_FINALIZERS = (
 
 @pytest.fixture
 def driver() -> str:
-    """What is proved here is the same on every store."""
+    """These tests do not depend on the store."""
     return "memory"
 
 
 @pytest_asyncio.fixture
 async def jane(server: RunningServer) -> AsyncIterator[ApiClient]:
-    """One who may write config maps, and not delete them."""
+    """A user who may write ConfigMaps but not delete them."""
     await give(server, "writer", rule("get create update patch", "configmaps"))
     reply = await server.client.post(CONFIG_MAPS, config_map("mine"))
     assert reply.status == 201
@@ -51,8 +52,10 @@ def owned(*owners: dict[str, Any], name: str = "mine") -> dict[str, Any]:
     return config_map(name, ownerReferences=list(owners))
 
 
-async def test_who_may_not_delete_names_no_owner(server: RunningServer, jane: ApiClient) -> None:
-    """By each way to change an object, of a dry run too: to give it an owner, or take it away."""
+async def test_setting_owners_needs_delete_permission(
+    server: RunningServer, jane: ApiClient
+) -> None:
+    """Adding or removing an owner is refused by every verb and patch type, in a dry run too."""
     patch = {"metadata": {"ownerReferences": [owner("gone", "Node")]}}
     [references] = patch.values()
     operations = [
@@ -68,10 +71,10 @@ async def test_who_may_not_delete_names_no_owner(server: RunningServer, jane: Ap
             assert (reply.status, reply.reason) == (403, "Forbidden"), reply.body
             assert reply.message == NO_DELETE
     assert "ownerReferences" not in (await jane.get(ITEM)).json["metadata"]
-    assert (await server.client.put(ITEM, owned(owner()))).status == 200  # masters may
+    assert (await server.client.put(ITEM, owned(owner()))).status == 200  # system:masters may
     taken = {"metadata": {"ownerReferences": None}}
     assert (await jane.patch(ITEM, taken, content_type=MERGE_PATCH)).message == NO_DELETE
-    # What leaves them as they are is nobody's concern.
+    # Writes that do not change the owner references need no permission.
     change = {"data": {"a": "b"}}
     assert (await jane.patch(ITEM, change, content_type=MERGE_PATCH)).status == 200
     assert (await jane.put(ITEM, owned(owner()))).status == 200
@@ -79,11 +82,11 @@ async def test_who_may_not_delete_names_no_owner(server: RunningServer, jane: Ap
     assert (await jane.patch(ITEM, taken, content_type=MERGE_PATCH)).status == 200
 
 
-async def test_the_scale_is_no_way_around(
+async def test_owner_references_set_by_a_webhook_on_scale(
     server: RunningServer, jane: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Scale says nothing of owners, but a webhook that is asked about it may: what comes of it is
-    checked like every other update."""
+    """A Scale has no owner references, but a webhook on it may set them: the result is checked
+    like every other update."""
     labels = {"app": "d"}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"selector": {"matchLabels": labels}, "template": pod}
@@ -105,8 +108,8 @@ async def test_the_scale_is_no_way_around(
     assert asked == [("patch", 2), ("update", 3)]
 
 
-async def test_who_creates_may_name_an_owner(jane: ApiClient) -> None:
-    """They could have left it: only to hold the owner takes more."""
+async def test_owners_in_a_create(jane: ApiClient) -> None:
+    """A create may name an owner without delete permission; only blockOwnerDeletion needs more."""
     assert (await jane.post(CONFIG_MAPS, owned(owner(), name="a"))).status == 201
     held = owned(owner(blockOwnerDeletion=True), name="b")
     for query in ("", "?dryRun=All"):
@@ -117,8 +120,11 @@ async def test_who_creates_may_name_an_owner(jane: ApiClient) -> None:
     assert put.status in (403, 404)
 
 
-async def test_who_may_set_finalizers_may_hold(server: RunningServer, jane: ApiClient) -> None:
-    """Of that very owner, wherever it is; who held it before need not ask again."""
+async def test_block_owner_deletion_needs_permission_on_finalizers(
+    server: RunningServer, jane: ApiClient
+) -> None:
+    """Permission on that owner's finalizers is needed, in its namespace; unless it was set
+    before."""
     await give(server, "deleter", rule("delete", "configmaps"))
     assert (await jane.put(ITEM, owned(owner()))).status == 200
     held = owned(owner(blockOwnerDeletion=True))
@@ -128,7 +134,7 @@ async def test_who_may_set_finalizers_may_hold(server: RunningServer, jane: ApiC
     other = owned(owner(blockOwnerDeletion=True), owner("x", blockOwnerDeletion=True))
     assert (await jane.put(ITEM, other)).status == 403
     assert (await jane.put(ITEM, owned(owner(blockOwnerDeletion=True), owner("x")))).status == 200
-    # A cluster's object is asked about outside of namespaces.
+    # A cluster-scoped owner is authorized without a namespace.
     node = owner("n", "Node", blockOwnerDeletion=True)
     assert (await jane.put(ITEM, owned(node))).status == 403
     await give(server, "nodes", rule("update", "nodes/finalizers"), namespace="default")
@@ -138,7 +144,7 @@ async def test_who_may_set_finalizers_may_hold(server: RunningServer, jane: ApiC
 
 
 async def test_owners_of_unknown_kinds(server: RunningServer, jane: ApiClient) -> None:
-    """Nobody can say who may hold them, but those who may hold all."""
+    """Only a user with permission on all resources may block the deletion of an unknown kind."""
     strange = {**owner("s", "Strange", blockOwnerDeletion=True), "apiVersion": "example.com/v1"}
     reply = await jane.post(CONFIG_MAPS, owned(strange, name="c"))
     assert reply.status == 403

@@ -1,4 +1,4 @@
-"""patch: the patch types, what they refuse, and subresources."""
+"""patch: the patch types, refused patches, and subresources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG_MAP = f"{CONFIG_MAPS}/a"
 
 @EVERY_STORE
 async def test_merge_patch(api: ApiClient) -> None:
-    """Members are set, null removes, the rest stays."""
+    """Members are set, null removes them, the rest stays."""
     made = await api.post(CONFIG_MAPS, config_map("a", {"x": "1", "y": "2"}))
     reply = await api.patch(CONFIG_MAP, {"data": {"x": None, "z": "3"}})
     assert reply.status == 200
@@ -35,7 +35,7 @@ async def test_merge_patch(api: ApiClient) -> None:
 
 
 async def test_json_patch(api: ApiClient) -> None:
-    """Operations are done in order, all or none."""
+    """Operations are applied in order, all or none."""
     made = await api.post(CONFIG_MAPS, config_map("a", {"x": "1"}))
     version = made.json["metadata"]["resourceVersion"]
     reply = await api.patch(
@@ -75,7 +75,7 @@ async def test_json_patch(api: ApiClient) -> None:
     ],
 )
 async def test_json_patches_that_do_not_fit(api: ApiClient, operations: Any, code: int) -> None:
-    """A malformed patch is a 400, one that does not apply a 422; nothing is changed."""
+    """A malformed patch gets 400, one that does not apply, 422; nothing is changed."""
     made = await api.post(CONFIG_MAPS, config_map("a", {"x": "1"}))
     reply = await api.patch(CONFIG_MAP, operations, JSON_PATCH)
     assert reply.status == code
@@ -101,7 +101,7 @@ async def test_strategic_merge_patch(api: ApiClient) -> None:
 
 
 async def test_types_of_patches(api: ApiClient, start: StartServer) -> None:
-    """Unknown types are a 415, and strategic merge is one for kinds without a schema."""
+    """Unknown types get 415, and so does strategic merge for kinds without a schema."""
     await api.post(CONFIG_MAPS, config_map("a"))
     for content_type in (JSON, "text/plain", "application/octet-stream"):
         reply = await api.patch(CONFIG_MAP, {"data": {}}, content_type)
@@ -119,13 +119,14 @@ async def test_types_of_patches(api: ApiClient, start: StartServer) -> None:
 
 
 async def test_a_patch_of_nothing(api: ApiClient) -> None:
-    """A missing object is a 404."""
+    """A patch of a missing object gets 404."""
     reply = await api.patch(CONFIG_MAP, {})
     assert (reply.status, reply.reason) == (404, "NotFound")
 
 
 async def test_preconditions_in_a_patch(api: ApiClient) -> None:
-    """A version in a patch must be the object's; another uid is a change that nobody may make."""
+    """A resource version in a patch must be the object's; another UID is a change of an
+    immutable field."""
     made = await api.post(CONFIG_MAPS, config_map("a"))
     stale = {"metadata": {"resourceVersion": "1"}, "data": {"x": "1"}}
     reply = await api.patch(CONFIG_MAP, stale)
@@ -139,7 +140,7 @@ async def test_preconditions_in_a_patch(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_patches_at_the_same_time(api: ApiClient, start: StartServer) -> None:
-    """Patches without a version never conflict: each is applied to the newest state."""
+    """Patches without a resource version never conflict: each is applied to the newest state."""
     await api.post(CONFIG_MAPS, config_map("a"))
     servers = [await start() for _ in range(2)]
     clients = [ApiClient(each.port, token="masters-token") for each in servers for _ in range(3)]
@@ -159,7 +160,7 @@ async def test_patches_at_the_same_time(api: ApiClient, start: StartServer) -> N
 
 
 async def test_unknown_fields_in_patches(api: ApiClient) -> None:
-    """Field validation holds for patches too."""
+    """Field validation applies to patches too."""
     await api.post(CONFIG_MAPS, config_map("a"))
     warned = await api.patch(CONFIG_MAP, {"nonsense": 1})
     assert (warned.status, warned.warnings) == (200, ['299 - "unknown field \\"nonsense\\""'])
@@ -177,15 +178,15 @@ async def test_unknown_fields_in_patches(api: ApiClient) -> None:
 
 
 async def test_force_is_for_apply_alone(api: ApiClient) -> None:
-    """`force` with another patch is a 422."""
+    """`force` with another patch type gets 422."""
     await api.post(CONFIG_MAPS, config_map("a"))
     reply = await api.patch(f"{CONFIG_MAP}?force=true", {})
     assert (reply.status, reply.reason) == (422, "Invalid")
     assert reply.json["details"]["kind"] == "PatchOptions"
 
 
-async def test_status_is_apart(api: ApiClient) -> None:
-    """The main path does not write status; the path of status writes nothing else."""
+async def test_status_subresource(api: ApiClient) -> None:
+    """The main resource does not write status; the status subresource writes nothing else."""
     await api.post(DEPLOYMENTS, DEPLOYMENT)
     main = await api.patch(f"{DEPLOYMENTS}/web", {"status": {"replicas": 7}})
     assert main.json.get("status", {}) == {}
@@ -205,7 +206,7 @@ async def test_status_is_apart(api: ApiClient) -> None:
 
 
 async def test_scale(api: ApiClient) -> None:
-    """A Scale shows the replicas of an object and changes them, by PUT and by three patches."""
+    """A Scale shows the replicas of an object and changes them, by PUT and by three patch types."""
     made = await api.post(DEPLOYMENTS, DEPLOYMENT)
     scale = await api.get(f"{DEPLOYMENTS}/web/scale")
     assert scale.json == {
@@ -252,7 +253,8 @@ async def test_scale(api: ApiClient) -> None:
 
 
 async def test_finalize(api: ApiClient) -> None:
-    """Only the path of finalizers changes those of a namespace; the last one's end is its end."""
+    """Only the finalize subresource changes a namespace's finalizers; removing the last one
+    deletes it."""
     made = await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
     changed = await api.put(
         "/api/v1/namespaces/team", {**made.json, "spec": {"finalizers": ["x.io/mine"]}}
@@ -269,7 +271,7 @@ async def test_finalize(api: ApiClient) -> None:
 
 
 async def test_namespace_status(api: ApiClient) -> None:
-    """A namespace's status has a path of its own."""
+    """The status of a namespace has its own subresource."""
     reply = await api.patch(
         NS + "/status", {"status": {"conditions": [{"type": "X", "status": "True"}]}}
     )
@@ -279,7 +281,7 @@ async def test_namespace_status(api: ApiClient) -> None:
 
 
 async def test_dry_run(api: ApiClient) -> None:
-    """A dry patch answers with what would be."""
+    """A dry run returns the result of the patch."""
     made = await api.post(CONFIG_MAPS, config_map("a"))
     reply = await api.patch(f"{CONFIG_MAP}?dryRun=All", {"data": {"k": "v"}})
     assert reply.json["data"] == {"k": "v"}

@@ -1,10 +1,10 @@
-"""Patches and what Kubernetes 1.36 answered to each: the same is answered here.
+"""Patches with the recorded answers of Kubernetes 1.36: restow's are the same.
 
-`patch_answers.json` has three objects and some hundred patches of each kind. For each patch it says
-the code, and of the new object the members that changed; in a list, `= 2` is the item that was at
-place 2 before. Where that server had no answer but a 500, ours is a 400 or 422.
+`patch_answers.json` has three objects and some hundred patches of each type. For each patch it has
+the code, and the members of the new object that changed; in a list, `= 2` is the item that was at
+index 2 before. Where that server returned a 500, restow returns 400 or 422.
 
-Not here: what a patch means (`tests/unit/apimachinery`), and defaults, which are left out.
+Not here: the semantics of patches (`tests/unit/apimachinery`), and defaults, which are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDED: Final = json.loads((Path(__file__).parent / "patch_answers.json").read
 FORMS: Final = {"strategic": STRATEGIC_PATCH, "merge": MERGE_PATCH, "json": JSON_PATCH}
 PLACES: Final = {kind: f"{NS}/{kind.lower()}s" for kind in RECORDED["objects"]}
 REASONS: Final = {400: "BadRequest", 409: "Conflict", 422: "Invalid"}
-# What servers fill in, each as it thinks best.
+# Fields that servers set, with differing values.
 FILLED_IN: Final = frozenset(
     {
         *("clusterIP", "clusterIPs", "creationTimestamp", "defaultMode", "dnsPolicy"),
@@ -37,7 +37,7 @@ FILLED_IN: Final = frozenset(
 
 
 def stripped(value: Any) -> Any:
-    """Without what was filled in, and without what is empty."""
+    """Returns the value without fields set by servers, and without empty ones."""
     if isinstance(value, list):
         return [stripped(item) for item in value]
     if not isinstance(value, dict):
@@ -47,7 +47,7 @@ def stripped(value: Any) -> Any:
 
 
 def changes(before: Any, after: Any, path: str = "") -> Changes:
-    """The members that changed, by their paths; lists are taken whole."""
+    """Returns the changed members by path; lists are compared as a whole."""
     if isinstance(before, dict) and isinstance(after, dict):
         found: Changes = {}
         for key in before.keys() | after.keys():
@@ -62,7 +62,7 @@ def changes(before: Any, after: Any, path: str = "") -> Changes:
 
 
 async def answer(api: ApiClient, kind: str, form: str, patch: Any) -> tuple[int, str, Any]:
-    """The code and reason of a dry patch, and what it answered with."""
+    """Returns code and reason of a dry-run patch, and its result."""
     target = f"{PLACES[kind]}/a?dryRun=All"
     reply = await api.patch(target, json.dumps(patch).encode(), FORMS[form])
     return reply.status, "" if reply.status == 200 else reply.reason, reply.json
@@ -70,7 +70,7 @@ async def answer(api: ApiClient, kind: str, form: str, patch: Any) -> tuple[int,
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_answers(api: ApiClient, form: str) -> None:
-    """Every recorded patch gets the recorded code, and makes the recorded object."""
+    """Every recorded patch gets the recorded code, and results in the recorded object."""
     before = {}
     for kind, obj in RECORDED["objects"].items():
         made = await api.post(PLACES[kind], obj)

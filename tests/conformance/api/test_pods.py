@@ -1,4 +1,4 @@
-"""Pods: what is done by their subresources where nothing runs, and deletes that give them time."""
+"""Pods: their subresources on a server without kubelets, and graceful deletion."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def make(api: ApiClient, **spec: Any) -> Reply:
 
 
 async def run(api: ApiClient, *, ready: bool) -> None:
-    """Say of the pod what a node would say of it."""
+    """Writes the status that a kubelet would report."""
     obj = (await api.get(POD)).json
     condition = {"type": "Ready", "status": str(ready)}
     obj["status"] |= {"phase": "Running", "conditions": [condition]}
@@ -75,8 +75,8 @@ async def budget(api: ApiClient, name: str = "p", **state: Any) -> None:
     assert reply.status == 200, reply.message
 
 
-async def test_a_binding_gives_a_pod_to_a_node(api: ApiClient) -> None:
-    """Node, condition, labels and annotations are set once, and count as no other generation."""
+async def test_a_binding_assigns_a_pod_to_a_node(api: ApiClient) -> None:
+    """Node, condition, labels and annotations are set once; the generation does not change."""
     await make(api)
     reply = await api.post(f"{POD}/binding", binding(annotations={"k": "v"}, labels={"l": "m"}))
     assert (reply.status, reply.json["status"]) == (201, "Success")
@@ -93,7 +93,7 @@ async def test_a_binding_gives_a_pod_to_a_node(api: ApiClient) -> None:
 
 
 async def test_bindings_by_the_old_path_and_in_protobuf(api: ApiClient) -> None:
-    """The collection does the same; a body may come in protobuf."""
+    """A create in the bindings collection does the same; the body may be protobuf."""
     await make(api)
     struct = load_types().of_kind("", "v1", "Binding")
     assert struct is not None
@@ -119,21 +119,22 @@ async def test_bindings_by_the_old_path_and_in_protobuf(api: ApiClient) -> None:
     ],
 )
 async def test_bindings_that_are_refused(api: ApiClient, path: str, body: Any, code: int) -> None:
-    """A binding that does not fit is told so, and the pod stays without a node."""
+    """An invalid binding is refused with the reason, and the pod stays without a node."""
     await make(api)
     assert (await api.post(path, body)).status == code
     assert "nodeName" not in (await api.get(POD)).json["spec"]
 
 
 async def test_a_dry_run_binds_nothing(api: ApiClient) -> None:
-    """Whoever only tries gets the same answer."""
+    """A dry run returns the same answer."""
     await make(api)
     assert (await api.post(f"{POD}/binding?dryRun=All", binding())).status == 201
     assert "nodeName" not in (await api.get(POD)).json["spec"]
 
 
-async def test_a_pod_on_a_node_is_given_time(api: ApiClient) -> None:
-    """It stays until a delete gives it none; the time can be made shorter, not longer."""
+async def test_graceful_deletion_of_a_pod_on_a_node(api: ApiClient) -> None:
+    """The pod stays until a delete with grace period 0; the period can be shortened, not
+    extended."""
     await make(api, nodeName="n")
     first = (await api.delete(POD)).json["metadata"]
     assert (first["deletionGracePeriodSeconds"], first["generation"]) == (30, 2)
@@ -148,8 +149,8 @@ async def test_a_pod_on_a_node_is_given_time(api: ApiClient) -> None:
     assert (await api.get(POD)).status == 404
 
 
-async def test_pods_that_go_at_once(api: ApiClient) -> None:
-    """Nothing must end of a pod that has no node, or is over."""
+async def test_pods_that_are_deleted_at_once(api: ApiClient) -> None:
+    """A pod without a node, or in a final phase, is deleted at once."""
     await make(api)
     assert (await api.delete(POD)).json["metadata"]["deletionGracePeriodSeconds"] == 0
     assert (await api.get(POD)).status == 404
@@ -161,8 +162,8 @@ async def test_pods_that_go_at_once(api: ApiClient) -> None:
     assert (await api.get(POD)).status == 404
 
 
-async def test_time_and_finalizers(api: ApiClient) -> None:
-    """A pod without finalizers stays as long as it has time; with them it stays after that too."""
+async def test_grace_period_and_finalizers(api: ApiClient) -> None:
+    """A pod without finalizers stays for its grace period; with finalizers it stays longer."""
     await api.post(PODS, pod(nodeName="n") | {"metadata": {"name": "a", "finalizers": ["x.io/a"]}})
     await api.delete(POD)
     patch = {"metadata": {"finalizers": None}}
@@ -174,7 +175,7 @@ async def test_time_and_finalizers(api: ApiClient) -> None:
 
 
 async def test_an_eviction_deletes_a_pod(api: ApiClient) -> None:
-    """It says why in the pod, takes the options of a delete, and leaves it in a dry run."""
+    """An eviction sets the condition, accepts DeleteOptions, and deletes nothing in a dry run."""
     await make(api, nodeName="n")
     tried = await api.post(f"{POD}/eviction", eviction(dryRun=["All"]))
     assert tried.status == 201
@@ -191,7 +192,7 @@ async def test_an_eviction_deletes_a_pod(api: ApiClient) -> None:
 
 
 async def test_evictions_of_the_older_version(api: ApiClient) -> None:
-    """Older clients send `policy/v1beta1`, in JSON or protobuf; others' kinds are refused."""
+    """Older clients send `policy/v1beta1`, in JSON or protobuf; other kinds are refused."""
     old = {**eviction(), "apiVersion": "policy/v1beta1"}
     await make(api)
     assert (await api.post(f"{POD}/eviction", old)).status == 201
@@ -206,7 +207,8 @@ async def test_evictions_of_the_older_version(api: ApiClient) -> None:
 
 
 async def test_a_budget_bounds_evictions(api: ApiClient) -> None:
-    """A running pod goes only if its budget allows it, and each takes one off what it allows."""
+    """A running pod is evicted only if its budget allows it; each eviction decrements
+    disruptionsAllowed."""
     await make(api, nodeName="n")
     await run(api, ready=True)
     await budget(api)
@@ -229,9 +231,9 @@ async def test_a_budget_bounds_evictions(api: ApiClient) -> None:
     assert state["conditions"][0]["reason"] == "InsufficientPods"
 
 
-async def test_budgets_that_nobody_has_looked_at(api: ApiClient) -> None:
-    """Until its status speaks of its newest generation, a budget allows nothing, and says when to
-    come again; two budgets are one too many."""
+async def test_budgets_with_a_stale_status(api: ApiClient) -> None:
+    """Until its status has the current generation, a budget allows no evictions and the answer
+    has Retry-After; two matching budgets are an error."""
     await make(api, nodeName="n")
     await run(api, ready=True)
     await budget(api, observedGeneration=0, disruptionsAllowed=1)
@@ -243,8 +245,9 @@ async def test_budgets_that_nobody_has_looked_at(api: ApiClient) -> None:
     assert "more than one PodDisruptionBudget" in several.message
 
 
-async def test_pods_that_are_not_ready_are_not_counted_on(api: ApiClient) -> None:
-    """Where enough others are healthy, a pod that is not ready may go whatever is allowed."""
+async def test_unready_pods_may_be_evicted(api: ApiClient) -> None:
+    """If enough other pods are healthy, an unready pod may be evicted with 0 disruptions
+    allowed."""
     await make(api, nodeName="n")
     await run(api, ready=False)
     await budget(api, currentHealthy=0)
@@ -257,7 +260,7 @@ async def test_pods_that_are_not_ready_are_not_counted_on(api: ApiClient) -> Non
 
 
 async def test_ephemeral_containers_are_added(api: ApiClient) -> None:
-    """By their path they are added, and nothing else is changed by it."""
+    """The subresource adds them and changes nothing else."""
     made = await make(api, nodeName="n")
     obj = made.json
     obj["spec"] |= {"ephemeralContainers": [{"name": "d", "image": "x"}], "nodeName": "other"}
@@ -286,7 +289,7 @@ async def test_ephemeral_containers_are_added(api: ApiClient) -> None:
 async def test_ephemeral_containers_that_are_refused(
     api: ApiClient, containers: list[dict[str, Any]], text: str
 ) -> None:
-    """None is changed or taken away, and they are less than other containers."""
+    """They cannot be changed or removed, and allow fewer fields than other containers."""
     obj = (await make(api, nodeName="n")).json
     obj["spec"]["ephemeralContainers"] = [{"name": "d", "image": "x"}]
     obj = (await api.put(f"{POD}/ephemeralcontainers", obj)).json
@@ -296,8 +299,9 @@ async def test_ephemeral_containers_that_are_refused(
     assert text in reply.message
 
 
-async def test_ephemeral_containers_come_by_their_path_only(api: ApiClient) -> None:
-    """Who may update pods need not be one who may look into them: that has a right of its own."""
+async def test_ephemeral_containers_need_their_subresource(api: ApiClient) -> None:
+    """Update permission on pods does not include them: the subresource has a permission of its
+    own."""
     obj = (await make(api, nodeName="n")).json
     obj["spec"]["ephemeralContainers"] = [{"name": "d", "image": "x"}]
     reply = await api.put(POD, obj)
@@ -311,7 +315,7 @@ async def test_ephemeral_containers_come_by_their_path_only(api: ApiClient) -> N
 
 
 async def test_a_resize(api: ApiClient) -> None:
-    """Processor and memory change by it, and nothing else does."""
+    """The resize subresource changes CPU and memory only."""
     made = await make(api, resources={"requests": {"cpu": "1", "memory": "10Mi"}, "limits": LIMITS})
     obj = made.json
     obj["spec"]["containers"][0] |= {"image": "other"}
@@ -354,7 +358,7 @@ async def test_a_resize(api: ApiClient) -> None:
 async def test_resizes_that_are_refused(
     api: ApiClient, containers: list[dict[str, Any]], text: str
 ) -> None:
-    """What a pod is to its node does not change, nor do its containers."""
+    """The QoS class of a pod does not change, nor do its containers."""
     made = await make(api, resources={"requests": {"cpu": "1", "memory": "10Mi"}, "limits": LIMITS})
     obj = made.json
     obj["spec"]["containers"] = [
@@ -366,8 +370,9 @@ async def test_resizes_that_are_refused(
     assert text in reply.message
 
 
-async def test_what_would_run_is_told_that_nothing_does(api: ApiClient) -> None:
-    """Logs are empty without a node; all else is refused, and no connection is made anywhere."""
+async def test_subresources_that_need_a_kubelet(api: ApiClient) -> None:
+    """Logs are empty without a node; exec, attach and port-forward are refused; no connection is
+    made."""
     await make(api)
     assert (await api.get(f"{POD}/log")).status == 204
     for name in ("exec?command=ls", "attach", "portforward"):
@@ -384,8 +389,8 @@ async def test_what_would_run_is_told_that_nothing_does(api: ApiClient) -> None:
         assert reply.message.endswith("only stores objects; there are no kubelets")
 
 
-async def test_nothing_is_passed_on(api: ApiClient) -> None:
-    """A proxy path of a pod, a service or a node leads nowhere, with whatever method and port."""
+async def test_proxy_subresources_are_refused(api: ApiClient) -> None:
+    """Proxy paths of pods, services and nodes are refused, with any method and port."""
     await make(api)
     await api.post(f"{NS}/services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
     await api.post("/api/v1/nodes", {"metadata": {"name": "n"}})
@@ -400,7 +405,7 @@ async def test_nothing_is_passed_on(api: ApiClient) -> None:
 
 
 async def test_component_statuses(api: ApiClient) -> None:
-    """The store is the one component, and whoever asks is told that the kind is old."""
+    """The store is the only component; the answer has the deprecation warning."""
     reply = await api.get("/api/v1/componentstatuses")
     assert reply.json["kind"] == "ComponentStatusList"
     assert reply.names == ["etcd-0"]
@@ -415,7 +420,7 @@ async def test_component_statuses(api: ApiClient) -> None:
 
 
 async def test_new_pods_get_a_priority_and_tolerations(api: ApiClient) -> None:
-    """They have the value of their class, and stay five minutes where a node is not well."""
+    """Pods get the value of their PriorityClass, and tolerate unhealthy nodes for five minutes."""
     plain = (await make(api)).json["spec"]
     assert (plain["priority"], plain["preemptionPolicy"]) == (0, "PreemptLowerPriority")
     assert [each["key"] for each in plain["tolerations"]] == [
@@ -437,7 +442,7 @@ async def test_new_pods_get_a_priority_and_tolerations(api: ApiClient) -> None:
 
 
 async def test_new_claims_get_the_default_class(api: ApiClient) -> None:
-    """A claim that names no class gets the one that is marked, unless it wants none."""
+    """A claim without storageClassName gets the default class, unless it is set to empty."""
     classes, claims = "/apis/storage.k8s.io/v1/storageclasses", f"{NS}/persistentvolumeclaims"
     marked = {"storageclass.kubernetes.io/is-default-class": "true"}
     for name, notes in (("plain", {}), ("best", marked)):
@@ -451,8 +456,8 @@ async def test_new_claims_get_the_default_class(api: ApiClient) -> None:
     assert not other.json["spec"].get("storageClassName")
 
 
-async def test_a_node_keeps_the_status_that_it_comes_with(driver: str) -> None:
-    """Nodes say of themselves what they have when they are made, also where a plug-in is asked."""
+async def test_a_node_keeps_its_status_on_create(driver: str) -> None:
+    """A node's create includes its status, also with an admission plug-in."""
     assert driver == "memory"
     node = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}}
     for admission in ([], [Plugin()]):
@@ -464,8 +469,8 @@ async def test_a_node_keeps_the_status_that_it_comes_with(driver: str) -> None:
             await server.stop()
 
 
-async def test_plug_ins_are_shown_what_is_sent(driver: str) -> None:
-    """Whoever has a say in evictions and bindings is shown these, not a pod, and may refuse."""
+async def test_plugins_review_the_object_that_was_sent(driver: str) -> None:
+    """For evictions and bindings, plug-ins review that object, not the pod, and may refuse it."""
     assert driver == "memory"
     plugin = Plugin(refused="b")
     server = await start_server(MemoryStorage(), admission=[plugin])

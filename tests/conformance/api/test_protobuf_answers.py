@@ -1,4 +1,4 @@
-"""Protobuf in answers: who gets it, for what, and that it says the same as JSON."""
+"""Protobuf responses: which requests get them, and that they equal JSON."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def message(api_version: str, kind: str, obj: dict[str, Any]) -> bytes:
     return write_envelope(api_version, kind, encode(struct, obj))
 
 
-def said(reply: Reply) -> dict[str, Any]:
-    """What an answer in protobuf says."""
+def decoded(reply: Reply) -> dict[str, Any]:
+    """Decodes a protobuf response."""
     assert reply.header("content-type") == PROTOBUF, reply
     return read_message(reply.body)
 
 
 async def event(stream: WatchStream) -> tuple[str, dict[str, Any]]:
-    """The next event of a watch in protobuf."""
+    """Returns the next event of a protobuf watch."""
     frame = await stream.frame()
     assert frame is not None
     fields = read_small(frame, 0, len(frame))
@@ -44,24 +44,25 @@ async def event(stream: WatchStream) -> tuple[str, dict[str, Any]]:
     return str(fields[1], "utf-8"), read_message(obj)
 
 
-async def test_who_takes_nothing_else_gets_protobuf(api: ApiClient) -> None:
-    """Objects, lists, scales and errors are in protobuf, and say what they say in JSON."""
+async def test_clients_that_accept_only_protobuf(api: ApiClient) -> None:
+    """Objects, lists, scales and errors are sent as protobuf with the same content as in JSON."""
     await api.post(CONFIG_MAPS, config_map("a", {"k": "ü"}))
     assert (
-        said(await api.get(f"{CONFIG_MAPS}/a", accept=PROTOBUF))
+        decoded(await api.get(f"{CONFIG_MAPS}/a", accept=PROTOBUF))
         == (await api.get(f"{CONFIG_MAPS}/a")).json
     )
-    listed = said(await api.get(CONFIG_MAPS, accept=PROTOBUF))
+    listed = decoded(await api.get(CONFIG_MAPS, accept=PROTOBUF))
     (item,) = (await api.get(CONFIG_MAPS)).json["items"]
     assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
     assert listed["metadata"]["resourceVersion"]
     assert [{"kind": "ConfigMap", "apiVersion": "v1", **each} for each in listed["items"]] == [item]
     missing = await api.get(f"{CONFIG_MAPS}/none", accept=PROTOBUF)
-    assert (missing.status, said(missing)["reason"]) == (404, "NotFound")
+    assert (missing.status, decoded(missing)["reason"]) == (404, "NotFound")
 
 
-async def test_reads_are_json_if_that_will_do(api: ApiClient) -> None:
-    """A get, a list and a watch of a Go program are JSON: it takes both, and that costs nothing."""
+async def test_reads_are_json_if_accepted(api: ApiClient) -> None:
+    """A get, a list and a watch of a Go client are JSON: it accepts both, and JSON needs no
+    conversion."""
     await api.post(CONFIG_MAPS, config_map("a"))
     for accept in (GO, f"{PROTOBUF}, */*"):
         for path in (f"{CONFIG_MAPS}/a", CONFIG_MAPS, f"{CONFIG_MAPS}/none"):
@@ -71,42 +72,42 @@ async def test_reads_are_json_if_that_will_do(api: ApiClient) -> None:
 
 
 async def test_answers_to_writes(api: ApiClient) -> None:
-    """Create, update, patch and delete answer in protobuf to who would rather have it."""
+    """Create, update, patch and delete respond in protobuf to clients that prefer it."""
     made = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}), accept=GO)
-    assert (made.status, said(made)["data"]) == (201, {"k": "v"})
+    assert (made.status, decoded(made)["data"]) == (201, {"k": "v"})
     again = await api.post(CONFIG_MAPS, config_map("a"), accept=GO)
-    assert (again.status, said(again)["reason"]) == (409, "AlreadyExists")
+    assert (again.status, decoded(again)["reason"]) == (409, "AlreadyExists")
     put = await api.put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), accept=GO)
-    assert said(put)["data"] == {"k": "w"}
+    assert decoded(put)["data"] == {"k": "w"}
     patched = await api.patch(f"{CONFIG_MAPS}/a", {"data": {"l": "1"}}, accept=GO)
-    assert said(patched)["data"] == {"k": "w", "l": "1"}
+    assert decoded(patched)["data"] == {"k": "w", "l": "1"}
     part = await api.patch(f"{CONFIG_MAPS}/a", {"data": {"l": "2"}}, accept=META)
-    assert said(part)["kind"] == "PartialObjectMetadata"
+    assert decoded(part)["kind"] == "PartialObjectMetadata"
     gone = await api.delete(f"{CONFIG_MAPS}/a", accept=GO)
-    assert said(gone)["details"]["name"] == "a"
+    assert decoded(gone)["details"]["name"] == "a"
     await api.post(CONFIG_MAPS, config_map("b"))
-    deleted = said(await api.delete(CONFIG_MAPS, accept=GO))
+    deleted = decoded(await api.delete(CONFIG_MAPS, accept=GO))
     assert [each["metadata"]["name"] for each in deleted["items"]] == ["b"]
 
 
-async def test_what_is_long_stays_json(api: ApiClient) -> None:
-    """Writing a long object as protobuf is left to who takes nothing else."""
+async def test_long_objects_stay_json(api: ApiClient) -> None:
+    """A long object is sent as protobuf only to clients that accept nothing else."""
     long = config_map("a", {"k": "x" * PROTOBUF_BYTES_MAX})
     assert (await api.post(CONFIG_MAPS, long, accept=GO)).header("content-type") == JSON
     put = await api.put(f"{CONFIG_MAPS}/a", long, accept=PROTOBUF)
-    assert said(put)["data"] == long["data"]
+    assert decoded(put)["data"] == long["data"]
     assert (await api.delete(CONFIG_MAPS, accept=GO)).header("content-type") == JSON
 
 
-async def test_pages_of_many(api: ApiClient) -> None:
-    """A list of several turns is whole, pages go on, and a selector selects."""
+async def test_long_lists(api: ApiClient) -> None:
+    """A list encoded in several slices is complete, pages continue, and a selector selects."""
     for number in range(MESSAGES_AT_ONCE + 5):
         await api.post(CONFIG_MAPS, config_map(f"c{number:03}", labels={"odd": str(number % 2)}))
-    whole = said(await api.get(CONFIG_MAPS, accept=PROTOBUF))
+    whole = decoded(await api.get(CONFIG_MAPS, accept=PROTOBUF))
     assert len(whole["items"]) == MESSAGES_AT_ONCE + 5
-    page = said(await api.get(f"{CONFIG_MAPS}?limit=3&labelSelector=odd%3D1", accept=PROTOBUF))
+    page = decoded(await api.get(f"{CONFIG_MAPS}?limit=3&labelSelector=odd%3D1", accept=PROTOBUF))
     token = page["metadata"]["continue"]
-    rest = said(
+    rest = decoded(
         await api.get(f"{CONFIG_MAPS}?labelSelector=odd%3D1&continue={token}", accept=PROTOBUF)
     )
     names = [each["metadata"]["name"] for each in page["items"] + rest["items"]]
@@ -114,7 +115,7 @@ async def test_pages_of_many(api: ApiClient) -> None:
 
 
 async def test_a_watch(api: ApiClient) -> None:
-    """Each event is a message with its length, be it about an object or a bookmark."""
+    """Each event is a length-prefixed message, for objects and bookmarks."""
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     options = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     stream = await api.watch(f"{CONFIG_MAPS}?{options}", accept=f"{PROTOBUF};stream=watch")
@@ -132,7 +133,7 @@ async def test_a_watch(api: ApiClient) -> None:
 
 
 async def test_watchers_of_either_form_do_not_mix(api: ApiClient) -> None:
-    """Those who want the same changes share bytes only with those who want the same form."""
+    """Watchers of the same changes share encoded bytes only within one encoding."""
     version = (await api.get(CONFIG_MAPS)).version
     accepts = (PROTOBUF, JSON, META, PROTOBUF, JSON)
     streams = [
@@ -151,30 +152,30 @@ async def test_watchers_of_either_form_do_not_mix(api: ApiClient) -> None:
 
 
 async def test_metadata_only(api: ApiClient) -> None:
-    """Metadata has kinds of its own, for objects and lists, also in protobuf; a Table has none."""
+    """PartialObjectMetadata and its list have protobuf forms; a Table has none."""
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}, labels={"l": "m"}))
-    one = said(await api.get(f"{CONFIG_MAPS}/a", accept=META))
+    one = decoded(await api.get(f"{CONFIG_MAPS}/a", accept=META))
     assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     assert one["metadata"]["labels"] == {"l": "m"}
     assert "data" not in one
-    many = said(await api.get(CONFIG_MAPS, accept=META_LIST))
+    many = decoded(await api.get(CONFIG_MAPS, accept=META_LIST))
     assert (many["kind"], len(many["items"])) == ("PartialObjectMetadataList", 1)
     table = f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io"
     assert (await api.get(CONFIG_MAPS, accept=table)).status == 406
 
 
 async def test_a_scale_both_ways(api: ApiClient) -> None:
-    """A typed client reads a Scale and sends it back as protobuf; zero replicas are meant."""
+    """A typed client reads a Scale and sends it back as protobuf; zero replicas are preserved."""
     pod = {"containers": [{"name": "c", "image": "i"}]}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     await api.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec})
-    scale = said(await api.get(f"{DEPLOYMENTS}/d/scale", accept=PROTOBUF))
+    scale = decoded(await api.get(f"{DEPLOYMENTS}/d/scale", accept=PROTOBUF))
     assert scale["spec"] == {"replicas": 1}
     scale["spec"] = {}
     body = message("autoscaling/v1", "Scale", scale)
     put = await api.put(f"{DEPLOYMENTS}/d/scale", body, content_type=PROTOBUF, accept=GO)
-    assert (put.status, said(put)["spec"]) == (200, {})
+    assert (put.status, decoded(put)["spec"]) == (200, {})
     assert (await api.get(f"{DEPLOYMENTS}/d")).json["spec"]["replicas"] == 0
     for wrong in (message("v1", "ConfigMap", {}), b"k8s\x00", b"k8s\x00\x0a\x02\x12\x00"):
         refused = await api.put(f"{DEPLOYMENTS}/d/scale", wrong, content_type=PROTOBUF)
@@ -182,19 +183,19 @@ async def test_a_scale_both_ways(api: ApiClient) -> None:
 
 
 async def test_reviews(api: ApiClient) -> None:
-    """A question about rights is asked and answered in protobuf."""
+    """An access review is sent and answered in protobuf."""
     spec = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
     body = message(
         "authorization.k8s.io/v1", "SelfSubjectAccessReview", {"metadata": {}, "spec": spec}
     )
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = said(await api.post(path, body, content_type=PROTOBUF, accept=GO))
+    answer = decoded(await api.post(path, body, content_type=PROTOBUF, accept=GO))
     assert answer["status"]["allowed"] is True
     assert answer["spec"] == spec
 
 
 async def test_delete_options(api: ApiClient) -> None:
-    """Options are read whatever version names them; another kind is no options."""
+    """DeleteOptions are read in every version; another kind is not accepted as options."""
     await api.post(CONFIG_MAPS, config_map("a"))
     other = message("v1", "ConfigMap", {"metadata": {"name": "a"}})
     refused = await api.delete(f"{CONFIG_MAPS}/a", other, content_type=PROTOBUF)
@@ -202,14 +203,14 @@ async def test_delete_options(api: ApiClient) -> None:
     options = {"preconditions": {"uid": "another"}}
     body = message("apps/v1", "DeleteOptions", options)
     kept = await api.delete(f"{CONFIG_MAPS}/a", body, content_type=PROTOBUF, accept=PROTOBUF)
-    assert (kept.status, said(kept)["reason"]) == (409, "Conflict")
+    assert (kept.status, decoded(kept)["reason"]) == (409, "Conflict")
     body = message("policy/v1", "DeleteOptions", {"gracePeriodSeconds": 0})
     assert (await api.delete(f"{CONFIG_MAPS}/a", body, content_type=PROTOBUF)).status == 200
 
 
 @pytest.mark.parametrize("driver", ["memory"], indirect=True)
 async def test_custom_kinds_have_no_form_in_protobuf(start: StartServer) -> None:
-    """Of a custom object only the metadata has one; its other forms are refused, or JSON."""
+    """Custom resources have protobuf metadata only; other protobuf requests get 406, or JSON."""
     catalog = builtin_catalog()
     server: RunningServer = await start(catalog)
     api = server.client
@@ -221,14 +222,14 @@ async def test_custom_kinds_have_no_form_in_protobuf(start: StartServer) -> None
         assert (await api.get(path, accept=PROTOBUF)).status == 406
         assert (await api.get(path, accept=GO)).header("content-type") == JSON
     assert (await api.watch(base, accept=PROTOBUF)).status == 406
-    assert said(await api.get(f"{base}/a", accept=META))["metadata"]["name"] == "a"
-    assert len(said(await api.get(base, accept=META_LIST))["items"]) == 1
+    assert decoded(await api.get(f"{base}/a", accept=META))["metadata"]["name"] == "a"
+    assert len(decoded(await api.get(base, accept=META_LIST))["items"]) == 1
     states = "/apis/migration.k8s.io/v1alpha1/storagestates"
     assert (await api.get(states, accept=PROTOBUF)).status == 406
 
 
-async def test_a_body_of_every_wrong_kind(api: ApiClient) -> None:
-    """A message of another kind or version, or without a kind, is told what is wrong with it."""
+async def test_bodies_of_a_wrong_kind(api: ApiClient) -> None:
+    """A message of another kind or version, or without a kind, is refused with the reason."""
     secret = message("v1", "Secret", {"metadata": {"name": "a"}})
     refused = await api.post(CONFIG_MAPS, secret, content_type=PROTOBUF)
     assert (refused.status, refused.reason) == (400, "BadRequest")
@@ -239,5 +240,5 @@ async def test_a_body_of_every_wrong_kind(api: ApiClient) -> None:
     assert nameless.status == 201
     bad_text = write_envelope("v1", "ConfigMap", b"\x0a\x03\x0a\x01\xff")
     reply = await api.post(CONFIG_MAPS, bad_text, content_type=PROTOBUF, accept=PROTOBUF)
-    assert (reply.status, said(reply)["code"]) == (400, 400)
+    assert (reply.status, decoded(reply)["code"]) == (400, 400)
     assert (await api.get(f"{NS}/configmaps/a")).status == 200

@@ -1,6 +1,6 @@
-"""Values in Kubernetes' protobuf envelope, as kube-apiserver stores built-in kinds by default.
+"""Stored values in Kubernetes' protobuf envelope, the default of kube-apiserver for built-in kinds.
 
-They are read like values in JSON. Whatever is written through this server is stored as JSON.
+They are read like values in JSON. Values written through this server are stored as JSON.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def stored_map(name: str, **data: str) -> dict[str, Any]:
 
 
 async def test_get_and_list(server: RunningServer) -> None:
-    """An object in protobuf is served as if it were JSON, alone, in lists and by selectors."""
+    """An object in protobuf is served as if it were JSON: alone, in lists and by selectors."""
     expected = stored_map("read", color="blue")
     revision = await server.put_raw(f"{ROOT}read", in_protobuf(expected))
     found = (await server.client.get(f"{CONFIG_MAPS}/read")).json
@@ -71,7 +71,7 @@ async def test_get_and_list(server: RunningServer) -> None:
 
 
 async def test_a_nested_object(server: RunningServer) -> None:
-    """Fields below lists and maps, numbers, booleans and quantities are all there."""
+    """Nested fields in lists and maps, numbers, booleans and quantities are decoded."""
     spec = {
         "replicas": 3,
         "selector": {"matchLabels": {"a": "b"}},
@@ -104,8 +104,8 @@ async def test_a_nested_object(server: RunningServer) -> None:
 
 
 async def test_watch(server: RunningServer) -> None:
-    """A value in protobuf that is created, changed and deleted by another writer is seen by a
-    watch of this server."""
+    """A protobuf value that another writer creates, changes and deletes reaches a watch of this
+    server."""
     first = await server.put_raw(f"{ROOT}watched", in_protobuf(stored_map("watched", a="1")))
     field = "fieldSelector=metadata.name%3Dwatched"
     watch = await server.client.watch(f"{CONFIG_MAPS}?resourceVersion={first - 1}&{field}")
@@ -122,7 +122,7 @@ async def test_watch(server: RunningServer) -> None:
 
 
 async def test_a_write_stores_json(server: RunningServer) -> None:
-    """A patch keeps what it does not name, and the object is JSON from then on."""
+    """A patch keeps all other fields, and the object is stored as JSON from then on."""
     await server.put_raw(f"{ROOT}written", in_protobuf(stored_map("written", a="1", b="2")))
     reply = await server.client.patch(f"{CONFIG_MAPS}/written", {"data": {"b": "3"}})
     assert (reply.status, reply.json["data"]) == (200, {"a": "1", "b": "3"})
@@ -141,7 +141,7 @@ async def test_a_write_stores_json(server: RunningServer) -> None:
     ],
 )
 async def test_a_damaged_value_is_named(server: RunningServer, value: bytes, why: str) -> None:
-    """What cannot be read is a 500 that says why, as for JSON."""
+    """A value that cannot be decoded causes a 500 with the reason, as for JSON."""
     await server.put_raw(f"{ROOT}damaged", value)
     reply = await server.client.get(f"{CONFIG_MAPS}/damaged")
     assert reply.status == 500
@@ -150,7 +150,7 @@ async def test_a_damaged_value_is_named(server: RunningServer, value: bytes, why
 
 
 async def test_a_rewrite_stores_json_in_the_target_version() -> None:
-    """A value in protobuf that is in an old version is migrated like one in JSON."""
+    """A protobuf value in an old version is migrated like one in JSON."""
     resource = BUILTIN.named("apps", "deployments")
     assert resource is not None
     metadata = {"name": "old", "namespace": "default", "uid": "u"}

@@ -1,4 +1,4 @@
-"""A namespace holds as many objects as its quotas say, however many servers are asked."""
+"""A namespace holds as many objects as its quotas allow, however many servers accept creates."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def quota(name: str = "few", **hard: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def counting(server: RunningServer) -> AsyncIterator[None]:
-    """With what a server does for all, as far as it is about quotas."""
+    """Runs the controllers that quotas need."""
     runtime, store = Runtime.system(), server.assembly.store
-    keeper = QuotaController(store, server.assembly.catalog, runtime)
-    watch = ObjectsWatch(server.storage, runtime, [keeper])
+    controller = QuotaController(store, server.assembly.catalog, runtime)
+    watch = ObjectsWatch(server.storage, runtime, [controller])
     tasks = runtime.tasks("counting")
     tasks.spawn("watch", watch.run())
-    tasks.spawn("work", work_off(keeper.queue, keeper.reconcile))
+    tasks.spawn("work", work_off(controller.queue, controller.reconcile))
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ async def used(client: ApiClient, name: str = "few") -> dict[str, str]:
 async def put_in_force(
     server: RunningServer, wanted: dict[str, Any], others: tuple[RunningServer, ...] = ()
 ) -> None:
-    """Create a quota, and wait until it is counted and all servers know it."""
+    """Creates a quota and waits until its usage is counted and all servers enforce it."""
     name = wanted["metadata"]["name"]
     reply = await server.client.post(QUOTAS, wanted)
     assert reply.status == 201, reply.body
@@ -83,8 +83,8 @@ async def _is_counted(client: ApiClient, name: str, hard: dict[str, str]) -> boo
     return (await used(client, name)).keys() == hard.keys()
 
 
-async def test_what_does_not_fit_is_refused(server: RunningServer) -> None:
-    """Objects that are there count, the last one fits, and the next is told why it does not."""
+async def test_creates_over_the_quota_are_refused(server: RunningServer) -> None:
+    """Existing objects count, a create up to the limit passes, and the next gets the reason."""
     api = server.client
     async with counting(server):
         await api.post(CONFIG_MAPS, config_map("old"))
@@ -100,7 +100,8 @@ async def test_what_does_not_fit_is_refused(server: RunningServer) -> None:
                 'configmaps "more" is forbidden: exceeded quota: few, requested: configmaps=1,'
                 " used: configmaps=2, limited: configmaps=2"
             )
-        # What is there is not in the way of its own update, and a name that is taken costs nothing.
+        # An object at the limit can still be updated, and a create with a taken name is not
+        # charged.
         change = {"data": {"a": "b"}}
         patched = await api.patch(f"{CONFIG_MAPS}/last", change, content_type=MERGE_PATCH)
         assert patched.status == 200
@@ -108,14 +109,14 @@ async def test_what_does_not_fit_is_refused(server: RunningServer) -> None:
         assert (await used(api))["configmaps"] == "2"
         assert (await api.delete(f"{CONFIG_MAPS}/old")).status == 200
 
-        async def has_room() -> bool:
+        async def is_below_limit() -> bool:
             return (await api.post(CONFIG_MAPS, config_map("next"))).status == 201
 
-        await until(has_room)
+        await until(is_below_limit)
 
 
 async def test_all_quotas_of_a_namespace_count(server: RunningServer) -> None:
-    """What one refuses no other is charged for; a quota that goes limits nothing any more."""
+    """A create that one quota refuses is not charged to another; a deleted quota has no effect."""
     api = server.client
     async with counting(server):
         await put_in_force(server, quota("a", configmaps="9"))
@@ -135,7 +136,7 @@ async def test_all_quotas_of_a_namespace_count(server: RunningServer) -> None:
 
 
 async def test_a_quota_may_change(server: RunningServer) -> None:
-    """More room is given at once; less takes nothing away, and lets nothing in."""
+    """A raised limit applies at once; a lowered one removes nothing and refuses creates."""
     api = server.client
     async with counting(server):
         await put_in_force(server, quota(configmaps="1"))
@@ -153,7 +154,7 @@ async def test_a_quota_may_change(server: RunningServer) -> None:
 
 
 async def test_parts_of_services(server: RunningServer) -> None:
-    """Node ports and balancers are charged when a service gets them, by an update too."""
+    """Node ports and load balancers are charged when a Service gets them, by an update too."""
     api = server.client
     ports = [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]
 
@@ -186,7 +187,7 @@ async def test_parts_of_services(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("driver", ["sqlite", "etcd"], indirect=True)
 async def test_two_servers_at_the_limit(start: StartServer) -> None:
-    """Of many creates at once on two servers exactly as many pass as there is room for."""
+    """Of many concurrent creates on two servers exactly as many pass as the limit allows."""
     first, second = await start(), await start()
     await first.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     async with counting(first):
@@ -211,8 +212,8 @@ async def test_two_servers_at_the_limit(start: StartServer) -> None:
             await client.close()
 
 
-class LateLine(Line):
-    """A way to a store by which nothing is heard until somebody asks how far the store is."""
+class DelayedConnection(Line):
+    """A connection to a store that delivers no events until the store's revision is queried."""
 
     def begin(self) -> None:
         self.hold(OBJECTS_PREFIX)
@@ -225,18 +226,18 @@ class LateLine(Line):
 @pytest_asyncio.fixture
 async def late(
     open_store: Callable[[], Awaitable[Storage]],
-) -> AsyncIterator[tuple[RunningServer, LateLine]]:
-    """A server that hears late of what others do."""
-    line = LateLine(await open_store())
+) -> AsyncIterator[tuple[RunningServer, DelayedConnection]]:
+    """A server that receives changes of other servers late."""
+    line = DelayedConnection(await open_store())
     server = await start_server(line)
     yield server, line
     await server.stop()
 
 
 async def test_a_name_that_another_server_has_freed(
-    start: StartServer, late: tuple[RunningServer, LateLine]
+    start: StartServer, late: tuple[RunningServer, DelayedConnection]
 ) -> None:
-    """A create is charged though its name is still taken in what its server has heard so far."""
+    """A create is charged although its name is still taken in this server's cache."""
     first, (second, line) = await start(), late
     await first.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     async with counting(first):
@@ -246,20 +247,20 @@ async def test_a_name_that_another_server_has_freed(
         line.begin()
         await first.client.delete(f"{CONFIG_MAPS}/a")
 
-        async def has_room() -> bool:
+        async def is_below_limit() -> bool:
             return (await first.client.post(CONFIG_MAPS, config_map("b"))).status == 201
 
-        await until(has_room)
+        await until(is_below_limit)
         reply = await second.client.post(CONFIG_MAPS, config_map("a"))
         assert (reply.status, "exceeded quota: few" in reply.message) == (403, True)
         assert (await first.client.get(CONFIG_MAPS)).names == ["b"]
-        # And a name that is taken is told as such.
+        # A create with a name that is taken gets 409.
         reply = await second.client.post(CONFIG_MAPS, config_map("b"))
         assert (reply.status, reply.message) == (409, 'configmaps "b" already exists')
 
 
-async def test_a_charge_for_nothing_is_given_back(start: StartServer) -> None:
-    """Of two creates of one name at once the one that comes too late costs nothing."""
+async def test_the_charge_of_a_failed_create_is_returned(start: StartServer) -> None:
+    """Of two concurrent creates with one name, the one that fails is not charged."""
     first, second = await start(), await start()
     await first.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     async with counting(first):
@@ -298,15 +299,16 @@ async def test_a_charge_for_nothing_is_given_back(start: StartServer) -> None:
         ),
     ],
 )
-async def test_what_is_no_quota(api: ApiClient, spec: dict[str, Any], why: str) -> None:
-    """A quota that cannot be meant is refused with the place and the reason."""
+async def test_invalid_quotas(api: ApiClient, spec: dict[str, Any], why: str) -> None:
+    """An invalid quota is refused with the field and the reason."""
     reply = await api.post(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
     assert (reply.status, reply.reason) == (422, "Invalid")
     assert why in reply.message
 
 
-async def test_what_pods_and_claims_ask_for(server: RunningServer) -> None:
-    """They are charged by what they ask for, must say it, and give it back when they go."""
+async def test_requests_of_pods_and_claims(server: RunningServer) -> None:
+    """They are charged by their resource requests, must specify them, and are released on
+    delete."""
     api, pods = server.client, f"{NS}/pods"
     hard = {"requests_cpu": "2", "limits_memory": "1Gi", "requests_storage": "1Gi"}
 
@@ -342,7 +344,7 @@ async def test_what_pods_and_claims_ask_for(server: RunningServer) -> None:
         }
         await api.delete(f"{pods}/a?gracePeriodSeconds=0")
 
-        async def is_given_back() -> bool:
+        async def is_released() -> bool:
             return (await used(api))["requests.cpu"] == "0"
 
-        await until(is_given_back)
+        await until(is_released)

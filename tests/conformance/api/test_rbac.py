@@ -1,4 +1,4 @@
-"""Roles and bindings decide about requests, over HTTP."""
+"""Authorization by roles and bindings, over HTTP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def statuses(client: ApiClient, *targets: str) -> list[int]:
 
 
 async def test_a_role_in_a_namespace(server: RunningServer) -> None:
-    """It gives its verbs on its resources there, and nothing elsewhere or beside them."""
+    """A Role grants its verbs on its resources in its namespace, and nothing else."""
     await server.client.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     await give(server, "reader", rule("get list watch", "configmaps"), namespace="default")
     jane = client_of(server)
@@ -48,7 +48,8 @@ async def test_a_role_in_a_namespace(server: RunningServer) -> None:
 
 
 async def test_a_cluster_role(server: RunningServer) -> None:
-    """Bound in the cluster it counts everywhere; bound in a namespace, there alone."""
+    """Bound by a ClusterRoleBinding it applies everywhere; by a RoleBinding, in that namespace
+    only."""
     await server.client.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     made = role("nodes-and-maps", rule("get list", "nodes configmaps namespaces"))
     assert (await server.client.post(place("clusterroles"), made)).status == 201
@@ -66,7 +67,8 @@ async def test_a_cluster_role(server: RunningServer) -> None:
 
 
 async def test_names(server: RunningServer) -> None:
-    """A rule with names is about these: not about lists, unless one is asked for, and no create."""
+    """A rule with resourceNames covers these objects, and lists by that name only; it never allows
+    create."""
     for name in ("a", "b"):
         await server.client.post(CONFIG_MAPS, config_map(name))
     verbs = "get list watch create update patch delete deletecollection"
@@ -101,7 +103,8 @@ async def test_names(server: RunningServer) -> None:
 
 
 async def test_subresources(server: RunningServer) -> None:
-    """A part is a resource of its own; a star before it stands for that part of all."""
+    """A subresource is a resource of its own; `*/scale` covers that subresource of every
+    resource."""
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     await give(server, "whole", rule("get", "deployments", "apps"), namespace="default")
     jane = client_of(server)
@@ -117,7 +120,7 @@ async def test_subresources(server: RunningServer) -> None:
 
 
 async def test_paths(server: RunningServer) -> None:
-    """Rules of paths are about these paths, with all below where they say so."""
+    """Rules for nonResourceURLs cover these paths, and everything below with a trailing `*`."""
     await give(server, "paths", at("get", "/metrics /livez/*"))
     jane = client_of(server)
     assert await statuses(jane, "/metrics", "/livez/ping", "/readyz/ping", "/") == [
@@ -127,7 +130,7 @@ async def test_paths(server: RunningServer) -> None:
     await jane.close()
 
 
-async def test_a_trailing_slash_gives_no_more(server: RunningServer) -> None:
+async def test_a_trailing_slash_is_authorized_as_the_served_path(server: RunningServer) -> None:
     """A path with a trailing slash is authorized as the path that is served for it."""
     await give(server, "below", at("get", "/metrics/* /dashboards/*"))
     jane = client_of(server)
@@ -138,22 +141,22 @@ async def test_a_trailing_slash_gives_no_more(server: RunningServer) -> None:
     await jane.close()
 
 
-async def test_what_everybody_has(server: RunningServer) -> None:
-    """Without any role in the store the default ones count, and no more than they say."""
-    nobody, jane = ApiClient(server.port, token=None), client_of(server)
+async def test_default_roles(server: RunningServer) -> None:
+    """With no roles stored, the default roles apply, and grant exactly what they list."""
+    anonymous, jane = ApiClient(server.port, token=None), client_of(server)
     public = ("/healthz", "/livez", "/readyz", "/version", "/version/", "/dashboard/")
     known = ("/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/api/v1")
     for path in public:
-        assert await statuses(nobody, path) != [403], path
-    assert await statuses(nobody, *known) == [403] * 5
+        assert await statuses(anonymous, path) != [403], path
+    assert await statuses(anonymous, *known) == [403] * 5
     assert await statuses(jane, *known) == [200] * 5
-    for client in (nobody, jane):
+    for client in (anonymous, jane):
         assert await statuses(client, "/metrics", "/livez/ping", "/", "/dashboards") == [403] * 4
         await client.close()
 
 
-async def test_changes_count(server: RunningServer) -> None:
-    """What was decided is forgotten when a role or binding changes, goes, or comes."""
+async def test_role_changes_take_effect(server: RunningServer) -> None:
+    """Cached decisions are dropped when a role or binding is created, changed or deleted."""
     admin, jane = server.client, client_of(server)
     assert (await jane.get(CONFIG_MAPS)).status == 403
     await give(server, "reader", rule("list", "configmaps"), namespace="default")
@@ -185,8 +188,8 @@ async def test_changes_count(server: RunningServer) -> None:
 
 
 async def test_a_default_that_is_deleted_is_gone(server: RunningServer) -> None:
-    """Once the store has shown a default binding, it counts as it is there, and not at all when
-    it is deleted."""
+    """Once a default binding has been read from the store, the stored version applies, and none
+    after its deletion."""
     jane, bindings = client_of(server), place("clusterrolebindings")
     everybody = {"apiGroup": RBAC, "kind": "Group", "name": "system:authenticated"}
     made = binding("system:discovery", "system:discovery", everybody)
@@ -207,19 +210,19 @@ async def test_a_default_that_is_deleted_is_gone(server: RunningServer) -> None:
     ],
 )
 async def test_groups(server: RunningServer, subject: dict[str, str]) -> None:
-    """Who is in a group has what it has; who has no credential is in another."""
+    """A user has the permissions of its groups; anonymous users are in another group."""
     await server.client.post(place("clusterroles"), role("r", rule("list", "configmaps")))
     await server.client.post(place("rolebindings", "default"), binding("r", "r", subject))
     await freshen(server)
-    nobody, jane = ApiClient(server.port, token=None), client_of(server)
+    anonymous, jane = ApiClient(server.port, token=None), client_of(server)
     assert (await jane.get(CONFIG_MAPS)).status == 200
-    assert (await nobody.get(CONFIG_MAPS)).status == 403
-    await nobody.close()
+    assert (await anonymous.get(CONFIG_MAPS)).status == 403
+    await anonymous.close()
     await jane.close()
 
 
-async def test_a_role_is_no_way_around_the_servers(server: RunningServer) -> None:
-    """Who may do everything may still not write what servers report of themselves."""
+async def test_server_owned_objects_stay_read_only(server: RunningServer) -> None:
+    """A user with all permissions still cannot write the objects that servers own."""
     await give(server, "all", rule("*", "*", "*"), at("*", "*"))
     jane = client_of(server)
     versions = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
@@ -238,8 +241,9 @@ async def test_a_role_is_no_way_around_the_servers(server: RunningServer) -> Non
     await jane.close()
 
 
-async def test_reports_and_migrations_need_rights_of_their_own(server: RunningServer) -> None:
-    """Whoever may write the objects may not report, nor rewrite; each is a right for itself."""
+async def test_storage_versions_and_migrations_need_own_permissions(server: RunningServer) -> None:
+    """Write access to objects includes neither storage versions nor migrations; each is a
+    permission of its own."""
     group = "internal.apiserver.k8s.io"
     await give(server, "versions", rule("*", "storageversions", group))
     await give(server, "migrations", rule("get list", "storageversionmigrations", "*"))
@@ -255,7 +259,7 @@ async def test_reports_and_migrations_need_rights_of_their_own(server: RunningSe
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
 async def test_an_update_that_creates_needs_both_rights(server: RunningServer, query: str) -> None:
-    """Who may only update an object cannot make it by an update."""
+    """A user who may only update an object cannot create it by an update."""
     leases = f"/apis/coordination.k8s.io/v1{NS[7:]}/leases"
     lease = {"metadata": {"name": "new"}, "spec": {}}
     await give(server, "updater", rule("update", "leases", "coordination.k8s.io"))

@@ -1,4 +1,4 @@
-"""Answers that clients know from the reference: what is gone, what is old, how scales are shown."""
+"""The reference's answers: unknown groups and versions, deprecations, tables of scales."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("driver", ["memory"], indirect=True)
 )
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_unknown_versions_of_built_in_groups(api: ApiClient, path: str, method: str) -> None:
-    """A version that there is not is told in a Status, whatever is wanted of it."""
+    """An unknown version gets 404 with a Status, for any method."""
     reply = await api.request(method, path)
     assert (reply.status, reply.reason) == (404, "NotFound")
     assert reply.message == "the server could not find the requested resource"
@@ -31,13 +31,13 @@ async def test_unknown_versions_of_built_in_groups(api: ApiClient, path: str, me
 
 @pytest.mark.parametrize("path", ["/apis/nobody.example", "/apis/nobody.example/v1/things"])
 async def test_unknown_groups(api: ApiClient, path: str) -> None:
-    """Of a group that there is not nothing is known, not even a Status."""
+    """An unknown group gets 404 in plain text, without a Status."""
     reply = await api.get(path)
     assert (reply.status, reply.body) == (404, b"404 page not found\n")
 
 
-async def test_endpoints_are_old(api: ApiClient) -> None:
-    """Whoever reads or writes them is told what there is instead."""
+async def test_endpoints_are_deprecated(api: ApiClient) -> None:
+    """Reads and writes of Endpoints have a warning that names the replacement."""
     told = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
     made = await api.post(f"{NS}/endpoints", {"metadata": {"name": "e"}})
     for reply in (made, await api.get(f"{NS}/endpoints/e"), await api.get(f"{NS}/endpoints")):
@@ -49,7 +49,7 @@ async def test_endpoints_are_old(api: ApiClient) -> None:
 
 
 async def test_scales_in_tables(api: ApiClient) -> None:
-    """A scale has columns of its own, when it is read and when it is written."""
+    """A Scale has table columns of its own, for reads and writes."""
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     name = (await api.post(deployments, DEPLOYMENT)).json["metadata"]["name"]
     path = f"{deployments}/{name}/scale"
@@ -76,7 +76,7 @@ async def test_scales_in_tables(api: ApiClient) -> None:
 async def test_deletes_that_answer_with_the_object(
     api: ApiClient, plural: str, body: dict[str, object]
 ) -> None:
-    """Kinds of storage tell what was deleted, where others tell that it was."""
+    """Storage kinds return the deleted object instead of a Status."""
     path = f"/apis/storage.k8s.io/v1/{plural}"
     made = await api.post(path, {"metadata": {"name": "x"}, **body})
     assert made.status == 201, made.message

@@ -1,4 +1,4 @@
-"""The subresource `report` of StorageVersions: what servers with a store of their own may say."""
+"""The `report` subresource of StorageVersions: reports of servers with a store of their own."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ BODY_BYTES = 20_000
 
 
 @dataclass(slots=True)
-class Main:
-    """A main server that takes reports."""
+class MainServer:
+    """A main server that accepts reports."""
 
     server: RunningServer
     coordinator: Coordinator
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A client has one connection."""
+    """A client uses one connection."""
 
     @property
     def api(self) -> ApiClient:
@@ -68,7 +68,7 @@ class Main:
 
 
 @asynccontextmanager
-async def main_server() -> AsyncIterator[Main]:
+async def main_server() -> AsyncIterator[MainServer]:
     storage, catalog, runtime = MemoryStorage(), BUILTIN, Runtime.system()
     options = CoordinatorOptions(membership=MembershipOptions(host="main"))
     coordinator = Coordinator(storage, catalog, runtime, options)
@@ -81,7 +81,7 @@ async def main_server() -> AsyncIterator[Main]:
     )
     await coordinator.start()
     try:
-        yield Main(server, coordinator)
+        yield MainServer(server, coordinator)
     finally:
         await coordinator.close()
         await server.stop()
@@ -89,13 +89,13 @@ async def main_server() -> AsyncIterator[Main]:
 
 
 @pytest_asyncio.fixture
-async def main() -> AsyncIterator[Main]:
+async def main() -> AsyncIterator[MainServer]:
     async with main_server() as made:
         yield made
 
 
-def said(**fields: Any) -> dict[str, Any]:
-    """A report that is right, but for what is given."""
+def report_of(**fields: Any) -> dict[str, Any]:
+    """A valid report, with some fields replaced."""
     return {
         "kind": "StorageVersionReport",
         "apiVersion": "internal.apiserver.k8s.io/v1alpha1",
@@ -115,7 +115,7 @@ def withdrawal(server: str = SERVER, store: str = STORE, sequence: object = 5) -
 
 
 async def versions(api: ApiClient) -> dict[str, str]:
-    """What is said, by server."""
+    """Returns the reported versions, by server."""
     reply = await api.get(f"{ROOT}/{NAME}")
     if reply.status == 404:
         return {}
@@ -123,17 +123,17 @@ async def versions(api: ApiClient) -> dict[str, str]:
     return {each["apiServerID"]: each["encodingVersion"] for each in found}
 
 
-async def test_a_report_comes_changes_and_goes(main: Main) -> None:
-    """It is an entry like all others: conditions, epoch and state follow; it can be repeated."""
+async def test_a_report_is_added_changed_and_withdrawn(main: MainServer) -> None:
+    """It is an ordinary server entry: conditions, epoch and state follow; it can be repeated."""
     api = main.api
     for _ in range(2):
-        reply = await api.post(REPORT, said())
+        reply = await api.post(REPORT, report_of())
         assert reply.status == 201, reply.json
     found = (await api.get(f"{ROOT}/{NAME}")).json
     assert found["status"]["commonEncodingVersion"] == f"{GROUP}/v1"
     assert found["status"]["conditions"][0]["status"] == "True"
     epoch = found["metadata"]["annotations"]["coordination.restow.dev/epoch"]
-    other = said(serverID=OTHER, encodingVersion=f"{GROUP}/v2")
+    other = report_of(serverID=OTHER, encodingVersion=f"{GROUP}/v2")
     assert (await api.post(REPORT, other)).status == 201
     found = (await api.get(f"{ROOT}/{NAME}")).json
     assert "commonEncodingVersion" not in found["status"]
@@ -147,12 +147,12 @@ async def test_a_report_comes_changes_and_goes(main: Main) -> None:
     assert (await api.delete(withdrawal())).status == 200
 
 
-async def test_older_words_are_refused_and_not_taken_back(main: Main) -> None:
-    """What is late must not undo what was said since."""
+async def test_outdated_reports_are_refused(main: MainServer) -> None:
+    """A late report or withdrawal must not undo a later one."""
     api = main.api
-    assert (await api.post(REPORT, said(sequence=7))).status == 201
-    older = said(encodingVersion=f"{GROUP}/v2", sequence=6)
-    same = said(encodingVersion=f"{GROUP}/v2", sequence=7)
+    assert (await api.post(REPORT, report_of(sequence=7))).status == 201
+    older = report_of(encodingVersion=f"{GROUP}/v2", sequence=6)
+    same = report_of(encodingVersion=f"{GROUP}/v2", sequence=7)
     for body in (older, same):
         reply = await api.post(REPORT, body)
         assert (reply.status, reply.json["reason"]) == (409, "Conflict")
@@ -164,22 +164,22 @@ async def test_older_words_are_refused_and_not_taken_back(main: Main) -> None:
     assert (await api.delete(withdrawal(sequence=8))).status == 200
 
 
-async def test_stores_are_not_mixed(main: Main) -> None:
-    """What is kept in two stores, or in the cluster's, cannot be agreed on; ids belong to one."""
+async def test_one_resource_in_two_stores_is_refused(main: MainServer) -> None:
+    """Servers of different stores cannot agree on one resource; an ID belongs to one store."""
     api = main.api
-    assert (await api.post(REPORT, said())).status == 201
-    bad = said(serverID=OTHER, store=OTHER_STORE)
+    assert (await api.post(REPORT, report_of())).status == 201
+    bad = report_of(serverID=OTHER, store=OTHER_STORE)
     assert (await api.post(REPORT, bad)).status == 409
-    assert (await api.post(REPORT, said(serverID=OTHER, objectKind="Box"))).status == 409
+    assert (await api.post(REPORT, report_of(serverID=OTHER, objectKind="Box"))).status == 409
     leases = {
         "encodingVersion": "coordination.k8s.io/v1",
         "decodableVersions": ["coordination.k8s.io/v1"],
         "servedVersions": [],
     }
-    reply = await api.post(f"{ROOT}/coordination.k8s.io.leases/report", said(**leases))
+    reply = await api.post(f"{ROOT}/coordination.k8s.io.leases/report", report_of(**leases))
     assert (reply.status, reply.json["reason"]) == (409, "Conflict")
     assert "store of this cluster" in reply.json["message"]
-    own = said(serverID=main.coordinator.membership.id)
+    own = report_of(serverID=main.coordinator.membership.id)
     assert (await api.post(REPORT, own)).status == 409
     assert (await api.delete(withdrawal())).status == 200
 
@@ -215,52 +215,52 @@ SENSELESS: Final[list[dict[str, Any]]] = [
 NAMES: Final = ["core.pods", "crates", "wares.example.org.", "a.b", "x.y.Z"]
 
 
-async def test_what_makes_no_sense_is_a_422(main: Main) -> None:
-    """Whoever may report may still not put anything into the store that is no report."""
+async def test_invalid_reports(main: MainServer) -> None:
+    """A server with permission to report still cannot store anything but a valid report."""
     for fields in SENSELESS:
-        reply = await main.api.post(REPORT, said(**fields))
+        reply = await main.api.post(REPORT, report_of(**fields))
         assert (reply.status, reply.json["reason"]) == (422, "Invalid"), (fields, reply.json)
-    assert (await main.api.post(REPORT, said(sequence=2**63))).status == 400
+    assert (await main.api.post(REPORT, report_of(sequence=2**63))).status == 400
     assert await versions(main.api) == {}
 
 
-async def test_keys_may_have_any_name_that_a_file_may_give_them(main: Main) -> None:
-    """What names a key in a file, or a plug-in its own, can be reported too."""
+async def test_any_configured_key_name_is_accepted(main: MainServer) -> None:
+    """Every key name that a configuration file or a plug-in may use can be reported too."""
     for key in ('aesgcm:k\u00e4y "1", #2:6f1d0c3b9a52', f"kms:{'n' * 253}:{'i' * 1024}"):
         fields = {"encryptionKey": key, "readableEncryptionKeys": [key]}
-        reply = await main.api.post(REPORT, said(**fields))
+        reply = await main.api.post(REPORT, report_of(**fields))
         assert reply.status == 201, reply.json
         annotations = (await main.api.get(f"{ROOT}/{NAME}")).json["metadata"]["annotations"]
         assert orjson.loads(annotations[KEYS_ANNOTATION]) == {SERVER: key}
         assert (await main.api.delete(withdrawal())).status == 200
 
 
-async def test_only_resources_of_a_domain_are_reported(main: Main) -> None:
-    """The name of the path is judged as the rest is, also when something is taken back."""
+async def test_resources_must_have_a_group_with_a_domain(main: MainServer) -> None:
+    """The name in the path is validated like the rest, for a withdrawal too."""
     query = f"serverID={SERVER}&store={STORE}&sequence=1"
     for name in NAMES:
-        assert (await main.api.post(f"{ROOT}/{name}/report", said())).status == 422, name
+        assert (await main.api.post(f"{ROOT}/{name}/report", report_of())).status == 422, name
         assert (await main.api.delete(f"{ROOT}/{name}/report?{query}")).status == 422, name
 
 
-async def test_other_bad_requests(main: Main) -> None:
-    """Bodies that are none, parameters that are missing, and people who may not."""
+async def test_other_bad_requests(main: MainServer) -> None:
+    """Invalid bodies, missing parameters, and users without permission."""
     api = main.api
     for body, code in ((b"{", 400), (b"[]", 400), (b"x" * BODY_BYTES, 413), (b"", 400)):
         assert (await api.request("POST", REPORT, body)).status == code, body[:9]
-    assert (await api.post(f"{REPORT}?dryRun=All", said())).status == 400
+    assert (await api.post(f"{REPORT}?dryRun=All", report_of())).status == 400
     for target in (REPORT, withdrawal(sequence=0), withdrawal(server="x"), withdrawal(store="")):
         assert (await api.delete(target)).status == 422
     assert (await api.delete(withdrawal(sequence="many"))).status == 400
     assert (await api.get(REPORT)).status == 405
     jane = ApiClient(main.server.port, token=OTHER_TOKEN)
-    assert (await jane.post(REPORT, said())).status == 403
+    assert (await jane.post(REPORT, report_of())).status == 403
     assert (await jane.delete(withdrawal())).status == 403
     await jane.close()
 
 
-async def test_a_server_with_its_own_store_reports_through_the_api(main: Main) -> None:
-    """The whole way, with the real client and the real handlers: start, write, stop."""
+async def test_a_server_with_its_own_store_reports_through_the_api(main: MainServer) -> None:
+    """End to end, with the real client and the real handlers: start, write, stop."""
     runtime, storage = Runtime.system(), MemoryStorage()
     widgets = catalog_of("x+1").named("example.com", "widgets")
     assert widgets is not None

@@ -1,4 +1,5 @@
-"""The subresource `rewrite` of migrations: one page a call, on real stores, among other clients."""
+"""The `rewrite` subresource of migrations: one page per request, on real stores, among other
+clients."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ OpenStore = Callable[[], Awaitable[Storage]]
 
 @dataclass(slots=True)
 class Member:
-    """A whole server that takes part in coordination."""
+    """A complete server that participates in coordination."""
 
     coordinator: Coordinator
     server: RunningServer
@@ -54,7 +55,7 @@ class Member:
         return self.server.client
 
     async def crash(self) -> None:
-        """Without a word: its entries stay until they are collected."""
+        """Stops without cleanup: its entries stay until they are garbage collected."""
         await self.coordinator.abandon()
         await self.server.stop()
         self.is_gone = True
@@ -70,7 +71,7 @@ JoinCluster = Callable[..., Awaitable[Member]]
 
 @pytest_asyncio.fixture
 async def join(open_store: OpenStore) -> AsyncIterator[JoinCluster]:
-    """Starts members of one cluster."""
+    """Starts participating servers of one cluster."""
     members: list[Member] = []
 
     async def start(release: str = "x+2", *, is_open: bool = True, mode: Mode = "report") -> Member:
@@ -100,7 +101,7 @@ def good(reply: Reply, code: int = 200) -> Any:
 
 
 async def fill(member: Member, count: int, version: str = V1) -> None:
-    """As an older release has left them."""
+    """Writes objects as an older release does."""
     for number in range(count):
         name = f"w{number:03d}"
         metadata = {"name": name, "namespace": "default", "uid": f"u-{name}", "generation": 4}
@@ -109,7 +110,7 @@ async def fill(member: Member, count: int, version: str = V1) -> None:
 
 
 async def migrate(api: ApiClient, group_version: str = GROUP_VERSIONS[0], **fields: Any) -> str:
-    """Make a migration; the path of its subresource."""
+    """Creates a migration; returns the path of its subresource."""
     path = f"/apis/{group_version}/storageversionmigrations"
     spec = {"resource": {**RESOURCE, **fields.pop("resource", {})}}
     good(await api.post(path, {"metadata": {"name": "m", **fields}, "spec": spec}), 201)
@@ -121,7 +122,7 @@ async def versions(member: Member) -> dict[str, int]:
 
 
 async def objects(api: ApiClient) -> list[Any]:
-    """What clients see, but for the resource versions."""
+    """Returns the objects as clients see them, without resource versions."""
     items = good(await api.get(WIDGETS))["items"]
     for item in items:
         del item["metadata"]["resourceVersion"]
@@ -129,7 +130,7 @@ async def objects(api: ApiClient) -> list[Any]:
 
 
 async def whole(api: ApiClient, path: str, **requested: Any) -> list[Any]:
-    """A complete pass."""
+    """Runs a complete pass."""
     pages = [good(await api.post(path, requested))]
     while pages[-1]["continue"]:
         requested["continue"] = pages[-1]["continue"]
@@ -140,7 +141,8 @@ async def whole(api: ApiClient, path: str, **requested: Any) -> list[Any]:
 @both_drivers
 @pytest.mark.parametrize("group_version", GROUP_VERSIONS)
 async def test_page_by_page(join: JoinCluster, group_version: str) -> None:
-    """All is rewritten, clients see the same objects, watchers see each as modified, once."""
+    """All objects are rewritten and unchanged for clients; each watcher gets one MODIFIED per
+    object."""
     member = await join()
     await fill(member, 23)
     path = await migrate(member.api, group_version)
@@ -167,8 +169,9 @@ async def test_page_by_page(join: JoinCluster, group_version: str) -> None:
 
 
 @both_drivers
-async def test_another_server_goes_on_after_a_crash(join: JoinCluster) -> None:
-    """The token is all that is needed; nothing before it is visited again, nothing is missed."""
+async def test_another_server_continues_after_a_crash(join: JoinCluster) -> None:
+    """The token suffices to continue: no object before it is visited again, none after it is
+    missed."""
     one, two = await join(), await join()
     await fill(one, 12)
     path = await migrate(one.api)
@@ -183,8 +186,8 @@ async def test_another_server_goes_on_after_a_crash(join: JoinCluster) -> None:
 @both_drivers
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_among_other_clients(join: JoinCluster, seed: int) -> None:
-    """Updates and deletions through another server, while pages run: none is lost, and what is
-    gone stays so."""
+    """Updates and deletes through another server while pages run: no update is lost, no deleted
+    object returns."""
     one, two = await join(), await join()
     await fill(one, 30)
     path = await migrate(one.api)
@@ -212,7 +215,7 @@ async def test_among_other_clients(join: JoinCluster, seed: int) -> None:
 
 
 async def rewrite_again(member: Member, path: str) -> None:
-    """A second migrator at the same time."""
+    """Runs a second migrator at the same time."""
     api = ApiClient(member.server.port, token="masters-token")
     await whole(api, path, limit=7)
     await api.close()
@@ -220,7 +223,7 @@ async def rewrite_again(member: Member, path: str) -> None:
 
 @both_drivers
 async def test_a_failed_fence_is_a_conflict(join: JoinCluster) -> None:
-    """A server that may not write rewrites nothing; once it has registered anew, it does."""
+    """A server whose fence fails rewrites nothing; after registering again, it does."""
     member = await join()
     await fill(member, 20)
     path = await migrate(member.api)
@@ -235,7 +238,7 @@ async def test_a_failed_fence_is_a_conflict(join: JoinCluster) -> None:
     assert await versions(member) == {V2: 21}
 
 
-async def test_what_fails_is_named(join: JoinCluster) -> None:
+async def test_failed_objects_are_named(join: JoinCluster) -> None:
     """By namespace and name, with the reason; the list is bounded, the count is not."""
     member = await join()
     await fill(member, 2)
@@ -249,8 +252,9 @@ async def test_what_fails_is_named(join: JoinCluster) -> None:
     assert all(each["name"].startswith("x") and each["reason"] for each in page["failed"])
 
 
-async def test_an_agreement_that_has_moved(join: JoinCluster) -> None:
-    """Tokens and epochs of before are refused with a conflict; so is all while nobody agrees."""
+async def test_a_changed_encoding_version(join: JoinCluster) -> None:
+    """Tokens and epochs from before the change are refused with a conflict, as is every request
+    while servers disagree."""
     member = await join()
     await fill(member, 6)
     path = await migrate(member.api)
@@ -272,7 +276,7 @@ async def test_an_agreement_that_has_moved(join: JoinCluster) -> None:
 
 
 async def test_tokens_are_for_one_migration_to_one_target(join: JoinCluster) -> None:
-    """One of another migration, of one that was deleted and made anew, or made up, is refused."""
+    """A token of another migration, of a deleted and recreated one, or a forged one is refused."""
     member = await join()
     await fill(member, 6)
     path = await migrate(member.api)
@@ -287,7 +291,7 @@ async def test_tokens_are_for_one_migration_to_one_target(join: JoinCluster) -> 
 
 
 async def test_a_migration_that_is_being_deleted_rewrites_nothing(join: JoinCluster) -> None:
-    """A finalizer keeps the object, not the work."""
+    """A finalizer keeps the object, but rewriting stops."""
     member = await join()
     await fill(member, 2)
     path = await migrate(member.api, finalizers=["example.com/hold"])
@@ -321,7 +325,7 @@ async def test_bad_fields(join: JoinCluster) -> None:
 
 
 async def test_refusals(join: JoinCluster) -> None:
-    """What is not there, not allowed, or not what this server does."""
+    """Unknown migrations, missing permissions, and resources that this server does not rewrite."""
     member = await join()
     api = member.api
     assert (await api.post(REWRITE, {})).status == 404
@@ -349,10 +353,10 @@ async def test_refusals(join: JoinCluster) -> None:
         {"group": "authentication.k8s.io", "resource": "tokenreviews"},
     ],
 )
-async def test_a_resource_that_is_not_stored_here(
+async def test_a_resource_that_this_server_does_not_store(
     join: JoinCluster, resource: dict[str, str]
 ) -> None:
-    """A migration may be about anything; what this server does not store, it does not rewrite."""
+    """A migration may name any resource; a server rewrites only those that it stores."""
     member = await join()
     path = await migrate(member.api, resource=resource)
     reply = await member.api.post(path, {})
@@ -360,10 +364,11 @@ async def test_a_resource_that_is_not_stored_here(
     assert "spec.resource" in reply.message
 
 
-async def test_a_server_that_has_just_begun_denies_nothing(
+async def test_a_starting_server_asks_for_a_retry(
     join: JoinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not know all custom resources yet: come again, instead of a migration that fails."""
+    """It has not loaded all custom resources yet: Retry-After, instead of a migration that
+    fails."""
     member = await join()
     path = await migrate(member.api, resource={"group": "later.example.com", "resource": "things"})
     monkeypatch.setattr(Server, "is_whole", lambda _server: False)
@@ -394,15 +399,15 @@ async def test_a_resource_that_shares_a_store(join: JoinCluster) -> None:
     assert again == seen
 
 
-async def test_the_barrier_holds_it_back(join: JoinCluster) -> None:
-    """A server that has not reported yet rewrites nothing."""
+async def test_no_rewrite_before_registration(join: JoinCluster) -> None:
+    """A server that has not registered its storage versions yet rewrites nothing."""
     member = await join(is_open=False)
     reply = await member.api.post(REWRITE, {})
     assert (reply.status, reply.header("retry-after")) == (503, "1")
 
 
 async def test_it_is_listed_in_discovery(join: JoinCluster) -> None:
-    """By its absence a migrator knows that it must send patches."""
+    """If it is absent, a migrator sends patches instead."""
     member = await join()
     for group_version in GROUP_VERSIONS:
         listed = good(await member.api.get(f"/apis/{group_version}"))["resources"]
@@ -412,8 +417,8 @@ async def test_it_is_listed_in_discovery(join: JoinCluster) -> None:
         assert "storagestates/rewrite" not in found
 
 
-async def test_openapi_says_what_is_sent_and_answered(join: JoinCluster) -> None:
-    """Each version has types for both, in both documents, and they know every field."""
+async def test_openapi_has_request_and_response_types(join: JoinCluster) -> None:
+    """Each version has both types, in OpenAPI v2 and v3, with every field."""
     member = await join()
     await fill(member, 1)
     path = await migrate(member.api)

@@ -1,4 +1,5 @@
-"""Reports, votes, states and identity leases: what clients see, and what only servers write."""
+"""Storage versions, votes, migration states and identity leases: what clients see, and what only
+servers may write."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def raw(kind: str, api_version: str, name: str, *, meta: Object, **fields: Any) 
 
 @pytest_asyncio.fixture
 async def owned(server: RunningServer) -> RunningServer:
-    """A server whose store holds what servers write, put there as they do: below the API."""
+    """A server whose store holds server-owned objects, written as servers do, below the API."""
     await server.client.post("/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
     await server.put_raw(
         "/registry/storageversions/apps.deployments",
@@ -121,15 +122,15 @@ def assert_forbidden(reply: Reply, what: str, why: str) -> None:
     assert reply.message == f"{what} is forbidden: {why}"
 
 
-# Reports.
+# Storage versions.
 
 REPORT_NAME = 'storageversions.internal.apiserver.k8s.io "apps.deployments"'
 OF_SERVERS = "its status is written by the API servers alone"
 
 
 @pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
-async def test_a_report_through_its_life(server: RunningServer) -> None:
-    """A status that is sent with a new one is dropped; the two parts are always there."""
+async def test_create_update_and_delete_of_a_storage_version(server: RunningServer) -> None:
+    """A status in a create is dropped; `spec` and `status` are always present."""
     api = server.client
     made = await api.post(REPORTS, {"metadata": {"name": "apps.deployments"}, "status": STATUS})
     assert made.status == 201
@@ -166,8 +167,8 @@ async def test_a_report_through_its_life(server: RunningServer) -> None:
     assert (await api.delete(REPORT)).status == 200
 
 
-async def test_names_of_reports(api: ApiClient) -> None:
-    """A wrong name is told once, with the words of the reference server; names are generated."""
+async def test_names_of_storage_versions(api: ApiClient) -> None:
+    """An invalid name is reported once, with the reference server's message; generateName works."""
     reply = await api.post(REPORTS, {"metadata": {"name": "pods"}})
     assert (reply.status, reply.message) == (
         422,
@@ -216,10 +217,10 @@ async def test_names_of_reports(api: ApiClient) -> None:
         ),
     ],
 )
-async def test_a_wrong_status_is_told_first(
+async def test_an_invalid_status_is_reported_first(
     owned: RunningServer, change: Object, message: str
 ) -> None:
-    """Before anything about who may write it, a status must be one."""
+    """A status is validated before the check of who may write it."""
     reply = await owned.client.patch(f"{REPORT}/status", {"status": change})
     assert (reply.status, reply.reason) == (422, "Invalid")
     assert reply.message == (
@@ -229,8 +230,10 @@ async def test_a_wrong_status_is_told_first(
 
 @pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
-async def test_the_status_of_a_report_is_the_servers(owned: RunningServer, query: str) -> None:
-    """No verb and no kind of patch changes it; what changes nothing is answered as always."""
+async def test_the_status_of_a_storage_version_is_server_owned(
+    owned: RunningServer, query: str
+) -> None:
+    """No verb and no patch type changes it; a request without changes succeeds as usual."""
     api = owned.client
     found = (await api.get(REPORT)).json
     fewer = STATUS | {"storageVersions": STATUS["storageVersions"][:1]}
@@ -257,8 +260,8 @@ async def test_the_status_of_a_report_is_the_servers(owned: RunningServer, query
 
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
-async def test_labels_of_reports_are_free(owned: RunningServer, query: str) -> None:
-    """Labels and annotations may be changed, but for those of the servers."""
+async def test_labels_of_storage_versions_may_change(owned: RunningServer, query: str) -> None:
+    """Labels and annotations may be changed, except those that servers own."""
     api = owned.client
     target = REPORT + query
     free = {"labels": {"a": "b"}, "annotations": {"x.io/y": "z"}}
@@ -281,8 +284,8 @@ async def test_labels_of_reports_are_free(owned: RunningServer, query: str) -> N
     assert_forbidden(await api.patch(target, held), REPORT_NAME, why)
 
 
-async def test_reports_with_entries_stay(owned: RunningServer) -> None:
-    """A delete is refused and names the servers; alone or among others, dry or not."""
+async def test_storage_versions_with_entries_cannot_be_deleted(owned: RunningServer) -> None:
+    """A delete is refused and names the servers; in a collection and as a dry run too."""
     api = owned.client
     why = "API servers still report it: apiserver-a, apiserver-b, apiserver-c + 1 more..."
     for target in (REPORT, f"{REPORT}?dryRun=All", f"{REPORT}?propagationPolicy=Foreground"):
@@ -292,8 +295,8 @@ async def test_reports_with_entries_stay(owned: RunningServer) -> None:
     assert (await api.get(REPORTS)).names == ["apps.deployments"]
 
 
-async def test_a_report_that_gets_entries_while_it_goes(owned: RunningServer) -> None:
-    """One that was marked while it was empty is not let go once servers report it."""
+async def test_a_terminating_storage_version_gets_entries(owned: RunningServer) -> None:
+    """An object marked for deletion while empty is not removed once servers add entries to it."""
     api = owned.client
     key = "/registry/storageversions/apps.deployments"
     stored = await owned.raw(key)
@@ -316,8 +319,8 @@ VOTE_NAME = 'storageversions.kube-apiserver.internal.k8s.io "apps.v1.deployments
 
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
-async def test_votes_are_the_servers(owned: RunningServer, query: str) -> None:
-    """Clients read them and delete what nobody votes on any more; there is no status."""
+async def test_votes_are_server_owned(owned: RunningServer, query: str) -> None:
+    """Clients may read votes, and delete those without candidates; there is no status."""
     api = owned.client
     why = "votes are written by the API servers alone"
     found = (await api.get(VOTE)).json
@@ -344,8 +347,8 @@ async def test_votes_are_the_servers(owned: RunningServer, query: str) -> None:
     assert (await api.get(VOTE)).json == found
 
 
-async def test_a_vote_without_candidates_goes(owned: RunningServer) -> None:
-    """Nobody needs it any more."""
+async def test_a_vote_without_candidates_can_be_deleted(owned: RunningServer) -> None:
+    """A vote without candidates is no longer in use and may be deleted."""
     key = "/registry/kube-apiserver.internal.k8s.io/storageversions/apps.v1.deployments"
     stored = await owned.raw(key)
     del stored["candidateVersions"]
@@ -354,8 +357,8 @@ async def test_a_vote_without_candidates_goes(owned: RunningServer) -> None:
     assert await owned.raw(key) is None
 
 
-async def test_a_wrong_vote_is_told_first(api: ApiClient) -> None:
-    """As with reports: an object that is none gets a 422."""
+async def test_an_invalid_vote_is_reported_first(api: ApiClient) -> None:
+    """As for storage versions: an invalid object gets 422."""
     reply = await api.post(VOTES, {"metadata": {"name": "apps.pods"}, "selectedVersion": "v1"})
     assert (reply.status, reply.message) == (
         422,
@@ -366,11 +369,11 @@ async def test_a_wrong_vote_is_told_first(api: ApiClient) -> None:
     )
 
 
-# States.
+# Migration states.
 
 
-async def test_a_state_through_its_life(server: RunningServer) -> None:
-    """As the trigger controller does it: create, then the status, with nulls for times."""
+async def test_create_and_update_of_a_state(server: RunningServer) -> None:
+    """As the trigger controller does it: create, then write the status, with nulls for times."""
     api = server.client
     resource = {"group": "apps", "resource": "deployments"}
     new = {
@@ -395,8 +398,10 @@ async def test_a_state_through_its_life(server: RunningServer) -> None:
     del sent["lastHeartbeatTime"]
     status |= reports["status"]
     assert (reply.status, reply.json["status"]) == (200, status)
-    nobody = {"status": {"currentStorageVersionHashes": [{"currentStorageVersionHash": "h"}]}}
-    assert (await api.patch(f"{STATE}/status", nobody)).status == 422
+    without_server = {
+        "status": {"currentStorageVersionHashes": [{"currentStorageVersionHash": "h"}]}
+    }
+    assert (await api.patch(f"{STATE}/status", without_server)).status == 422
     narrowed = status | {"persistedStorageVersionHashes": ["h"]}
     reply = await api.patch(f"{STATE}/status", {"status": narrowed})
     assert reply.json["status"] == narrowed
@@ -419,7 +424,7 @@ async def test_a_state_through_its_life(server: RunningServer) -> None:
 
 
 async def test_annotations_of_states(owned: RunningServer) -> None:
-    """The servers' annotations stay; by the status they cannot be changed either."""
+    """Annotations that servers own stay, and cannot be changed through the status either."""
     api = owned.client
     change = {"metadata": {"annotations": {EPOCH_ANNOTATION: "4"}}}
     assert_forbidden(
@@ -435,12 +440,12 @@ async def test_annotations_of_states(owned: RunningServer) -> None:
     assert (await api.delete(STATE)).status == 200
 
 
-# Leases.
+# Identity leases.
 
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
-async def test_identity_leases_are_the_servers(owned: RunningServer, query: str) -> None:
-    """Nobody writes them through the API, makes one, or makes a lease into one."""
+async def test_identity_leases_are_server_owned(owned: RunningServer, query: str) -> None:
+    """Clients cannot write or create one through the API, nor turn another lease into one."""
     api = owned.client
     why = "identity leases are written by their server alone"
     found = (await api.get(LEASE)).json
@@ -472,8 +477,8 @@ async def test_identity_leases_are_the_servers(owned: RunningServer, query: str)
     assert (await api.get(LEASES)).names == ["apiserver-a", "other"]
 
 
-async def test_other_leases_are_free(owned: RunningServer) -> None:
-    """Elsewhere the label means nothing, and leases without it are like any object."""
+async def test_other_leases_may_change(owned: RunningServer) -> None:
+    """In other namespaces the label has no meaning, and leases without it are ordinary objects."""
     api = owned.client
     elsewhere = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     for collection, labels in ((elsewhere, IDENTITY_LABELS), (LEASES, {"a": "b"})):
@@ -484,7 +489,7 @@ async def test_other_leases_are_free(owned: RunningServer) -> None:
         assert (await api.delete(f"{collection}/l")).status == 200
 
 
-# What clients are shown.
+# Tables and documents.
 
 
 @pytest.mark.parametrize(
@@ -518,7 +523,7 @@ async def test_other_leases_are_free(owned: RunningServer) -> None:
 async def test_tables(
     owned: RunningServer, target: str, columns: list[str], cells: list[object]
 ) -> None:
-    """What kubectl prints."""
+    """Tables have the columns that kubectl prints."""
     table = (await owned.client.get(target, accept=TABLE)).json
     assert [each["name"] for each in table["columnDefinitions"]] == columns
     (row,) = table["rows"]
@@ -526,7 +531,7 @@ async def test_tables(
 
 
 async def test_a_report_without_entries_is_unset(api: ApiClient) -> None:
-    """Both columns say so."""
+    """Both columns of a storage version without entries say so."""
     await api.post(REPORTS, {"metadata": {"name": "core.pods"}})
     table = (await api.get(REPORTS, accept=TABLE)).json
     assert table["rows"][0]["cells"][:3] == ["core.pods", "<unset>", "<unset>"]
@@ -534,7 +539,7 @@ async def test_a_report_without_entries_is_unset(api: ApiClient) -> None:
 
 @pytest.mark.parametrize("release", ["builtin", "kubernetes-1.36", "kubernetes-1.21", "x"])
 async def test_discovery_of_both_groups(start: StartServer, release: str) -> None:
-    """Every release has both; the first of the two groups is the one of the bare name."""
+    """Every release has both; the short name resolves to the first of the two groups."""
     api = (await start(catalog_of(release))).client
     groups = [each["name"] for each in (await api.get("/apis")).json["groups"]]
     reports, votes = "internal.apiserver.k8s.io", "kube-apiserver.internal.k8s.io"
@@ -552,7 +557,7 @@ async def test_discovery_of_both_groups(start: StartServer, release: str) -> Non
 
 
 async def test_openapi_of_votes(api: ApiClient) -> None:
-    """The fields, and by what a list of candidates is merged."""
+    """The schema has the fields, and the merge key of the candidate list."""
     document = (await api.get("/openapi/v3/apis/kube-apiserver.internal.k8s.io/v1alpha1")).json
     schemas = document["components"]["schemas"]
     schema = schemas["io.k8s.internal.kube-apiserver.v1alpha1.StorageVersion"]

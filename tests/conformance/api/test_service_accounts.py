@@ -1,4 +1,4 @@
-"""Service accounts: tokens are asked for, let their account in, and are good as long as it is."""
+"""Service account tokens: TokenRequest, authentication, and validity bound to the account."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ ACCOUNTS = f"{NS}/serviceaccounts"
 TOKENS = f"{ACCOUNTS}/bob/token"
 BOB = "system:serviceaccount:default:bob"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
-GONE_SECONDS_MAX = 10.0
+EXPIRY_SECONDS_MAX = 10.0
 
 
 class MovableClock(SystemClock):
-    """Real time, but for what day it is."""
+    """Real time with an adjustable date."""
 
     ahead = timedelta(0)
 
@@ -55,7 +55,7 @@ class MovableClock(SystemClock):
         return super().wall() + self.ahead
 
 
-class House:
+class TokenServer:
     """A server with the account `bob`."""
 
     def __init__(self, server: RunningServer, clock: MovableClock) -> None:
@@ -76,7 +76,7 @@ class House:
         return str(reply.json["status"]["token"])
 
     async def user_of(self, token: str) -> str:
-        """Whom the server takes a request with this token for; empty: it is refused."""
+        """The username that the server authenticates this token as; empty if it is refused."""
         client = ApiClient(self.server.port, token=token)
         try:
             reply = await client.get("/api/v1/namespaces/nowhere/secrets/nothing")
@@ -96,12 +96,12 @@ class House:
         return said
 
     async def until_refused(self, token: str) -> None:
-        async with asyncio.timeout(GONE_SECONDS_MAX):
-            while await self.user_of(token):  # noqa: ASYNC110  (nobody tells when it is)
+        async with asyncio.timeout(EXPIRY_SECONDS_MAX):
+            while await self.user_of(token):  # noqa: ASYNC110 - a client can only poll
                 await asyncio.sleep(0.01)
 
     def sign(self, key: SigningKey = KEY, **changes: Any) -> str:
-        """A token of bob's, with claims changed; None leaves one out."""
+        """Signs a token for bob with claims changed; None omits a claim."""
         now = int(self.clock.wall().timestamp())
         claims = service_accounts_claims.make(
             issuer=ISSUER,
@@ -119,18 +119,18 @@ class House:
 
 @pytest.fixture
 def driver(request: pytest.FixtureRequest) -> str:
-    """In memory, where a test does not ask for another: what it is about is not the store."""
+    """Use the in-memory store unless a test selects another; the store does not matter here."""
     return str(getattr(request, "param", "memory"))
 
 
 @pytest_asyncio.fixture
-async def house(open_store: Callable[[], Awaitable[Storage]]) -> AsyncIterator[House]:
+async def token_server(open_store: Callable[[], Awaitable[Storage]]) -> AsyncIterator[TokenServer]:
     clock = MovableClock()
     runtime = replace(Runtime.system(), clock=clock)
     server = await start_server(await open_store(), accounts=RULES, runtime=runtime)
-    house = House(server, clock)
-    await house.settle()
-    yield house
+    token_server = TokenServer(server, clock)
+    await token_server.settle()
+    yield token_server
     await server.stop()
 
 
@@ -140,9 +140,9 @@ def claims_of(token: str) -> dict[str, Any]:
     return claims
 
 
-async def test_a_token_says_who_it_is(house: House) -> None:
-    """A request for a token is answered with one that carries the claims of the reference."""
-    reply = await house.api.post(TOKENS, {})
+async def test_token_request_returns_the_claims_of_the_reference(token_server: TokenServer) -> None:
+    """A TokenRequest returns a token with the claims of the reference."""
+    reply = await token_server.api.post(TOKENS, {})
     assert reply.status == 201
     request = reply.json
     assert request["kind"] == "TokenRequest"
@@ -165,23 +165,23 @@ async def test_a_token_says_who_it_is(house: House) -> None:
         "nbf": now,
         "kubernetes.io": {
             "namespace": "default",
-            "serviceaccount": {"name": "bob", "uid": house.uid},
+            "serviceaccount": {"name": "bob", "uid": token_server.uid},
         },
     }
     until = datetime.fromisoformat(request["status"]["expirationTimestamp"])
     assert int(until.timestamp()) == now + 3600
 
 
-async def test_a_token_lets_its_account_in(house: House) -> None:
-    """Whoever shows the token is the account, in its groups, by its uid."""
-    token = await house.token()
-    assert await house.user_of(token) == BOB
+async def test_a_token_authenticates_its_account(token_server: TokenServer) -> None:
+    """A request with the token is authenticated as the account, with its groups and its UID."""
+    token = await token_server.token()
+    assert await token_server.user_of(token) == BOB
     credential = f"JTI={claims_of(token)['jti']}"
-    assert await house.review(token) == {
+    assert await token_server.review(token) == {
         "authenticated": True,
         "user": {
             "username": BOB,
-            "uid": house.uid,
+            "uid": token_server.uid,
             "groups": [
                 "system:serviceaccounts",
                 "system:serviceaccounts:default",
@@ -232,30 +232,31 @@ BAD_REQUESTS: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-async def test_refuses_requests(house: House) -> None:
-    """A request that makes no sense is refused in the words of the reference."""
+async def test_invalid_token_requests(token_server: TokenServer) -> None:
+    """An invalid TokenRequest is refused with the reference's message."""
     for body, code, message in BAD_REQUESTS:
-        reply = await house.api.post(TOKENS, body)
+        reply = await token_server.api.post(TOKENS, body)
         assert (reply.status, reply.json["kind"]) == (code, "Status"), body
         assert message in reply.message, body
 
 
-async def test_nobody_to_ask_for(house: House) -> None:
-    """Without the account, or its namespace, there is no token; nor by another verb."""
-    missing = await house.api.post(f"{ACCOUNTS}/eve/token", {})
+async def test_token_of_a_missing_account(token_server: TokenServer) -> None:
+    """Without the account or its namespace there is no token; nor by another verb."""
+    missing = await token_server.api.post(f"{ACCOUNTS}/eve/token", {})
     assert (missing.status, missing.message) == (404, 'serviceaccounts "eve" not found')
-    nowhere = await house.api.post("/api/v1/namespaces/zz/serviceaccounts/bob/token", {})
+    nowhere = await token_server.api.post("/api/v1/namespaces/zz/serviceaccounts/bob/token", {})
     assert (nowhere.status, nowhere.message) == (404, 'namespaces "zz" not found')
-    assert (await house.api.get(TOKENS)).status == 405
-    strict = await house.api.post(f"{TOKENS}?fieldValidation=Strict", {"spec": {"bar": 1}})
+    assert (await token_server.api.get(TOKENS)).status == 405
+    strict = await token_server.api.post(f"{TOKENS}?fieldValidation=Strict", {"spec": {"bar": 1}})
     assert strict.status == 400
     assert strict.message.startswith('TokenRequest in version "v1" cannot be handled')
-    assert (await house.api.post(f"{TOKENS}?dryRun=Some", {})).status == 422
+    assert (await token_server.api.post(f"{TOKENS}?dryRun=Some", {})).status == 422
 
 
-async def test_who_may_not_ask(house: House) -> None:
-    """A token is a right to be someone: who was not given it gets none."""
-    client = ApiClient(house.server.port, token=OTHER_TOKEN)
+async def test_token_requests_need_permission(token_server: TokenServer) -> None:
+    """`create` on `serviceaccounts/token` is a permission of its own; users without it get no
+    token."""
+    client = ApiClient(token_server.server.port, token=OTHER_TOKEN)
     reply = await client.post(TOKENS, {})
     await client.close()
     assert (reply.status, reply.reason) == (403, "Forbidden")
@@ -307,59 +308,67 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_refuses_claims(house: House) -> None:
-    """A token that we have signed, but that says something else, lets nobody in."""
+async def test_refuses_wrong_claims(token_server: TokenServer) -> None:
+    """A correctly signed token with wrong claims is refused."""
     for name, changes in BAD_CLAIMS.items():
-        token = house.sign(**changes)
-        assert await house.user_of(token) == "", name
-        review = await house.review(token)
+        token = token_server.sign(**changes)
+        assert await token_server.user_of(token) == "", name
+        review = await token_server.review(token)
         assert "authenticated" not in review, name
         assert review["user"] == {}
         assert review["error"].lstrip("[").startswith("invalid bearer token")
         assert token not in review["error"]
 
 
-async def test_refuses_forgeries(house: House) -> None:
-    """Neither a stranger's key, nor a changed claim, nor an absurd length lets anybody in."""
-    stranger = SigningKey(ec.generate_private_key(ec.SECP256R1()))
-    good = house.sign()
+async def test_refuses_forgeries(token_server: TokenServer) -> None:
+    """A token with a foreign key, a changed claim or an absurd length is refused."""
+    foreign_key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
+    good = token_server.sign()
     head, _, signature = good.split(".")
-    forged = house.sign(sub="system:serviceaccount:kube-system:admin").split(".")[1]
-    bad = [house.sign(stranger), f"{head}.{forged}.{signature}", good + "x", "a" * 15_000, "a.b.c"]
-    assert [await house.user_of(token) for token in bad] == [""] * len(bad)
-    assert await house.user_of(good) == BOB
+    forged = token_server.sign(sub="system:serviceaccount:kube-system:admin").split(".")[1]
+    bad = [
+        token_server.sign(foreign_key),
+        f"{head}.{forged}.{signature}",
+        good + "x",
+        "a" * 15_000,
+        "a.b.c",
+    ]
+    assert [await token_server.user_of(token) for token in bad] == [""] * len(bad)
+    assert await token_server.user_of(good) == BOB
 
 
-async def test_keys_and_issuers_of_before(house: House) -> None:
-    """Tokens of a key and an issuer that sign no more are good as long as they are trusted."""
-    assert await house.user_of(house.sign(OLD_KEY, iss=OLD_ISSUER)) == BOB
+async def test_retired_keys_and_issuers(token_server: TokenServer) -> None:
+    """Tokens of a retired key or issuer stay valid as long as that key and issuer are trusted."""
+    assert await token_server.user_of(token_server.sign(OLD_KEY, iss=OLD_ISSUER)) == BOB
 
 
-async def test_time(house: House) -> None:
-    """A token is good from its beginning to its end, give or take a minute for clocks."""
-    token = await house.token(expirationSeconds=600)
+async def test_validity_period(token_server: TokenServer) -> None:
+    """A token is valid from `nbf` to `exp`, with one minute of clock skew allowed."""
+    token = await token_server.token(expirationSeconds=600)
     for seconds, user in ((600, BOB), (655, BOB), (665, ""), (-55, BOB), (-65, "")):
-        house.clock.ahead = timedelta(seconds=seconds)
-        assert await house.user_of(token) == user, seconds
-    house.clock.ahead = timedelta(seconds=665)
-    said = (await house.review(token))["error"]
+        token_server.clock.ahead = timedelta(seconds=seconds)
+        assert await token_server.user_of(token) == user, seconds
+    token_server.clock.ahead = timedelta(seconds=665)
+    said = (await token_server.review(token))["error"]
     assert said == "[invalid bearer token, service account token has expired]"
 
 
-async def test_a_kept_connection_does_not_outlive_a_token(house: House) -> None:
-    """Who stays connected is refused, too, when the token is over: what is kept is not kept."""
-    client = ApiClient(house.server.port, token=await house.token(expirationSeconds=600))
+async def test_a_kept_connection_does_not_outlive_a_token(token_server: TokenServer) -> None:
+    """A token that expires is refused on an open connection too; cached results expire with it."""
+    client = ApiClient(
+        token_server.server.port, token=await token_server.token(expirationSeconds=600)
+    )
     assert (await client.get(f"{ACCOUNTS}/bob")).status == 403
-    house.clock.ahead = timedelta(seconds=700)
-    async with asyncio.timeout(GONE_SECONDS_MAX):
+    token_server.clock.ahead = timedelta(seconds=700)
+    async with asyncio.timeout(EXPIRY_SECONDS_MAX):
         while (await client.get(f"{ACCOUNTS}/bob")).status != 401:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await client.close()
 
 
-async def test_longest_time(house: House) -> None:
-    """More than the server's limit is shortened, with a warning."""
-    reply = await house.api.post(TOKENS, {"spec": {"expirationSeconds": 86_400}})
+async def test_maximum_expiration(token_server: TokenServer) -> None:
+    """A longer expiration than the server's maximum is shortened, with a warning."""
+    reply = await token_server.api.post(TOKENS, {"spec": {"expirationSeconds": 86_400}})
     assert reply.json["spec"]["expirationSeconds"] == 7200
     claims = claims_of(reply.json["status"]["token"])
     assert claims["exp"] - claims["iat"] == 7200
@@ -367,126 +376,128 @@ async def test_longest_time(house: House) -> None:
 
 
 @pytest.mark.parametrize("driver", ["sqlite", "etcd"], indirect=True)
-async def test_deleted_and_made_anew(house: House) -> None:
-    """Tokens die with their account, and do not come back with one of the same name."""
-    token = await house.token()
-    assert await house.user_of(token) == BOB
-    assert (await house.api.delete(f"{ACCOUNTS}/bob")).status == 200
-    await house.until_refused(token)
-    error = (await house.review(token))["error"]
+async def test_deleted_and_recreated_account(token_server: TokenServer) -> None:
+    """A token becomes invalid with its account, and stays so when the name is created again."""
+    token = await token_server.token()
+    assert await token_server.user_of(token) == BOB
+    assert (await token_server.api.delete(f"{ACCOUNTS}/bob")).status == 200
+    await token_server.until_refused(token)
+    error = (await token_server.review(token))["error"]
     assert error == '[invalid bearer token, serviceaccounts "bob" not found]'
-    again = await house.api.post(ACCOUNTS, {"metadata": {"name": "bob"}})
-    assert again.json["metadata"]["uid"] != house.uid
-    assert await house.user_of(token) == ""
-    assert "does not match claim" in (await house.review(token))["error"]
-    assert await house.user_of(await house.token()) == BOB
+    again = await token_server.api.post(ACCOUNTS, {"metadata": {"name": "bob"}})
+    assert again.json["metadata"]["uid"] != token_server.uid
+    assert await token_server.user_of(token) == ""
+    assert "does not match claim" in (await token_server.review(token))["error"]
+    assert await token_server.user_of(await token_server.token()) == BOB
 
 
 async def test_deleted_on_another_server(
-    house: House, open_store: Callable[[], Awaitable[Storage]]
+    token_server: TokenServer, open_store: Callable[[], Awaitable[Storage]]
 ) -> None:
-    """What one server deletes is soon refused by the others."""
+    """An account deleted through one server is soon refused by the others."""
     other = await start_server(await open_store(), accounts=RULES)
     try:
-        token = await house.token()
-        assert await house.user_of(token) == BOB
+        token = await token_server.token()
+        assert await token_server.user_of(token) == BOB
         assert (await other.client.delete(f"{ACCOUNTS}/bob")).status == 200
-        await house.until_refused(token)
+        await token_server.until_refused(token)
     finally:
         await other.stop()
 
 
-async def test_waits_for_finalizers_a_minute(house: House) -> None:
-    """An account that is to go, but is held, is one no more after a minute."""
+async def test_terminating_account_is_refused_after_a_minute(token_server: TokenServer) -> None:
+    """An account that finalizers hold is refused one minute after its deletion."""
     held = {"metadata": {"name": "held", "finalizers": ["example.com/wait"]}}
-    assert (await house.api.post(ACCOUNTS, held)).status == 201
-    reply = await house.api.post(f"{ACCOUNTS}/held/token", {})
+    assert (await token_server.api.post(ACCOUNTS, held)).status == 201
+    reply = await token_server.api.post(f"{ACCOUNTS}/held/token", {})
     token = reply.json["status"]["token"]
-    await house.api.delete(f"{ACCOUNTS}/held")
-    assert await house.user_of(token) != ""
-    house.clock.ahead = timedelta(seconds=62)
-    assert await house.user_of(token) == ""
+    await token_server.api.delete(f"{ACCOUNTS}/held")
+    assert await token_server.user_of(token) != ""
+    token_server.clock.ahead = timedelta(seconds=62)
+    assert await token_server.user_of(token) == ""
 
 
-async def _bind(house: House, kind: str, name: str, **more: Any) -> Reply:
+async def _bind(token_server: TokenServer, kind: str, name: str, **more: Any) -> Reply:
     reference = {"kind": kind, "apiVersion": "v1", "name": name, **more}
-    return await house.api.post(TOKENS, {"spec": {"boundObjectRef": reference}})
+    return await token_server.api.post(TOKENS, {"spec": {"boundObjectRef": reference}})
 
 
-async def test_bound_to_a_secret(house: House) -> None:
-    """A token is good as long as the Secret that it is bound to, by its uid."""
-    secret = await house.api.post(f"{NS}/secrets", {"metadata": {"name": "s"}})
+async def test_bound_to_a_secret(token_server: TokenServer) -> None:
+    """A token bound to a Secret is valid as long as the Secret with that UID exists."""
+    secret = await token_server.api.post(f"{NS}/secrets", {"metadata": {"name": "s"}})
     uid = secret.json["metadata"]["uid"]
-    other = await _bind(house, "Secret", "s", uid="other")
+    other = await _bind(token_server, "Secret", "s", uid="other")
     assert other.status == 409
     assert "The object might have been deleted and then recreated" in other.message
-    token = (await _bind(house, "Secret", "s", uid=uid)).json["status"]["token"]
+    token = (await _bind(token_server, "Secret", "s", uid=uid)).json["status"]["token"]
     assert claims_of(token)["kubernetes.io"]["secret"] == {"name": "s", "uid": uid}
-    assert await house.user_of(token) == BOB
-    await house.api.delete(f"{NS}/secrets/s")
-    await house.until_refused(token)
-    await house.api.post(f"{NS}/secrets", {"metadata": {"name": "s"}})
-    assert await house.user_of(token) == ""
-    assert "does not match service account secret ref" in (await house.review(token))["error"]
+    assert await token_server.user_of(token) == BOB
+    await token_server.api.delete(f"{NS}/secrets/s")
+    await token_server.until_refused(token)
+    await token_server.api.post(f"{NS}/secrets", {"metadata": {"name": "s"}})
+    assert await token_server.user_of(token) == ""
+    assert (
+        "does not match service account secret ref" in (await token_server.review(token))["error"]
+    )
 
 
-async def test_bound_to_a_pod(house: House) -> None:
-    """A token of a pod tells where it runs, and is for the pod's own account."""
-    node = await house.api.post("/api/v1/nodes", {"metadata": {"name": "n"}})
-    await house.api.post(ACCOUNTS, {"metadata": {"name": "eve"}})
+async def test_bound_to_a_pod(token_server: TokenServer) -> None:
+    """A token bound to a pod names its node, and is issued for the pod's own account only."""
+    node = await token_server.api.post("/api/v1/nodes", {"metadata": {"name": "n"}})
+    await token_server.api.post(ACCOUNTS, {"metadata": {"name": "eve"}})
     for name, account in (("p", "bob"), ("q", "eve")):
         spec = {"serviceAccountName": account, "nodeName": "n"}
         spec["containers"] = [{"name": "c", "image": "i"}]  # type: ignore[assignment]
-        pod = await house.api.post(f"{NS}/pods", {"metadata": {"name": name}, "spec": spec})
+        pod = await token_server.api.post(f"{NS}/pods", {"metadata": {"name": name}, "spec": spec})
         assert pod.status == 201, pod.body
-    foreign = await _bind(house, "Pod", "q")
+    foreign = await _bind(token_server, "Pod", "q")
     assert foreign.status == 400
     assert "different serviceaccount name" in foreign.message
-    pod = await house.api.get(f"{NS}/pods/p")
-    token = (await _bind(house, "Pod", "p")).json["status"]["token"]
-    extra = (await house.review(token))["user"]["extra"]
+    pod = await token_server.api.get(f"{NS}/pods/p")
+    token = (await _bind(token_server, "Pod", "p")).json["status"]["token"]
+    extra = (await token_server.review(token))["user"]["extra"]
     prefix = "authentication.kubernetes.io"
     assert extra[f"{prefix}/pod-name"] == ["p"]
     assert extra[f"{prefix}/pod-uid"] == [pod.json["metadata"]["uid"]]
     assert extra[f"{prefix}/node-name"] == ["n"]
     assert extra[f"{prefix}/node-uid"] == [node.json["metadata"]["uid"]]
-    # The node is only told; a token of the node itself goes with it.
-    of_node = (await _bind(house, "Node", "n")).json["status"]["token"]
-    await house.api.delete("/api/v1/nodes/n")
-    await house.until_refused(of_node)
-    assert await house.user_of(token) == BOB
-    await house.api.delete(f"{NS}/pods/p?gracePeriodSeconds=0")
-    await house.until_refused(token)
+    # The node is only a claim here; a token bound to the node becomes invalid with it.
+    of_node = (await _bind(token_server, "Node", "n")).json["status"]["token"]
+    await token_server.api.delete("/api/v1/nodes/n")
+    await token_server.until_refused(of_node)
+    assert await token_server.user_of(token) == BOB
+    await token_server.api.delete(f"{NS}/pods/p?gracePeriodSeconds=0")
+    await token_server.until_refused(token)
 
 
-async def test_extended_for_pods_of_old(house: House) -> None:
-    """With the flag, a pod that asks for an hour and 7 seconds gets a year, and is told it."""
+async def test_extended_expiration_for_pods(token_server: TokenServer) -> None:
+    """With the flag, a pod that requests 3607 seconds gets a token for a year, and is told 3607."""
     spec = {"serviceAccountName": "bob", "containers": [{"name": "c", "image": "i"}]}
-    await house.api.post(f"{NS}/pods", {"metadata": {"name": "p"}, "spec": spec})
+    await token_server.api.post(f"{NS}/pods", {"metadata": {"name": "p"}, "spec": spec})
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
     requested = {"expirationSeconds": 3607, "boundObjectRef": reference}
-    claims = claims_of(await house.token(**requested))
+    claims = claims_of(await token_server.token(**requested))
     assert claims["exp"] - claims["iat"] == 365 * 24 * 3600
     assert claims["kubernetes.io"]["warnafter"] - claims["iat"] == 3607
-    claims = claims_of(await house.token(**requested, audiences=["vault"]))
+    claims = claims_of(await token_server.token(**requested, audiences=["vault"]))
     assert claims["exp"] - claims["iat"] == 3607
 
 
-async def test_audiences(house: House) -> None:
-    """A token for others is none for this server, and a review says for whom it is."""
-    token = await house.token(audiences=["vault", "db"])
-    assert await house.user_of(token) == ""
-    assert (await house.review(token))["error"] == (
+async def test_audiences(token_server: TokenServer) -> None:
+    """A token for other audiences is refused; a TokenReview returns the matching audiences."""
+    token = await token_server.token(audiences=["vault", "db"])
+    assert await token_server.user_of(token) == ""
+    assert (await token_server.review(token))["error"] == (
         '[invalid bearer token, token audiences ["vault" "db"] is invalid for the target audiences'
         f' ["{AUDIENCE}"]]'
     )
-    assert (await house.review(token, "x", "db"))["audiences"] == ["db"]
-    assert "authenticated" not in await house.review(token, "x")
+    assert (await token_server.review(token, "x", "db"))["audiences"] == ["db"]
+    assert "authenticated" not in await token_server.review(token, "x")
 
 
-async def test_review_of_other_tokens(house: House) -> None:
-    """Tokens that are known in advance are for this server; what nobody knows is no error."""
-    assert await house.review(OTHER_TOKEN) == {
+async def test_review_of_other_tokens(token_server: TokenServer) -> None:
+    """Static tokens are valid for this server's audience; an unknown token is no error."""
+    assert await token_server.review(OTHER_TOKEN) == {
         "authenticated": True,
         "user": {
             "username": "jane",
@@ -495,18 +506,18 @@ async def test_review_of_other_tokens(house: House) -> None:
         },
         "audiences": [AUDIENCE],
     }
-    assert await house.review(OTHER_TOKEN, "vault") == {
+    assert await token_server.review(OTHER_TOKEN, "vault") == {
         "user": {},
         "error": "invalid bearer token",
     }
-    assert await house.review("nobody's") == {"user": {}, "error": "invalid bearer token"}
-    none = await house.api.post(REVIEWS, {"spec": {}})
+    assert await token_server.review("nobody's") == {"user": {}, "error": "invalid bearer token"}
+    none = await token_server.api.post(REVIEWS, {"spec": {}})
     assert (none.status, none.reason) == (400, "BadRequest")
 
 
-async def test_keys_are_published(house: House) -> None:
-    """Whoever reads the published keys can verify a token without any code of ours."""
-    reply = await house.api.get("/.well-known/openid-configuration")
+async def test_published_keys_verify_tokens(token_server: TokenServer) -> None:
+    """The published keys suffice to verify a token without restow's code."""
+    reply = await token_server.api.get("/.well-known/openid-configuration")
     assert reply.header("content-type") == "application/json"
     assert reply.json == {
         "issuer": ISSUER,
@@ -515,22 +526,22 @@ async def test_keys_are_published(house: House) -> None:
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["ES256", "RS256"],
     }
-    reply = await house.api.get("/openid/v1/jwks")
+    reply = await token_server.api.get("/openid/v1/jwks")
     assert reply.header("content-type") == "application/jwk-set+json"
     assert reply.header("cache-control") == "public, max-age=3600"
     keys = {key["kid"]: key for key in reply.json["keys"]}
-    for token in (await house.token(), house.sign(OLD_KEY)):
+    for token in (await token_server.token(), token_server.sign(OLD_KEY)):
         head, body, signature = token.split(".")
         _verify(keys[_json(head)["kid"]], f"{head}.{body}".encode(), _bytes(signature))
     assert {"/openid/v1/jwks", "/.well-known/openid-configuration"} <= set(
-        (await house.api.get("/")).json["paths"]
+        (await token_server.api.get("/")).json["paths"]
     )
-    assert (await house.api.get("/openid/v1")).status == 404
-    assert (await house.api.post("/openid/v1/jwks", {})).status == 405
+    assert (await token_server.api.get("/openid/v1")).status == 404
+    assert (await token_server.api.post("/openid/v1/jwks", {})).status == 405
 
 
 def _verify(key: dict[str, str], data: bytes, signature: bytes) -> None:
-    """By the standard's own words, with another library. Raises InvalidSignature."""
+    """Verifies a JWT as RFC 7515 describes, with another library. Raises InvalidSignature."""
     numbers = {
         name: int.from_bytes(_bytes(key[name])) for name in ("n", "e", "x", "y") if name in key
     }
@@ -552,23 +563,24 @@ def _json(text: str) -> Any:
     return orjson.loads(_bytes(text))
 
 
-async def test_admin_token_is_untouched(house: House) -> None:
-    """Tokens that are no signed ones are found as before."""
-    assert (await house.review(TOKEN))["user"]["username"] == "admin"
+async def test_admin_token_is_untouched(token_server: TokenServer) -> None:
+    """Tokens that are not JWTs are still found among the static tokens."""
+    assert (await token_server.review(TOKEN))["user"]["username"] == "admin"
 
 
-async def test_tokens_of_secrets(house: House) -> None:
-    """A token without an end is good as long as its Secret holds that very token, unmarked."""
-    account = ("bob", house.uid)
+async def test_tokens_of_secrets(token_server: TokenServer) -> None:
+    """A legacy token without expiration is valid while its Secret holds it and is not marked
+    invalid."""
+    account = ("bob", token_server.uid)
     token = RULES.sign_for_secret("default", account, "s")
-    assert await house.user_of(token) == ""
+    assert await token_server.user_of(token) == ""
     metadata = {"name": "s", "annotations": {"kubernetes.io/service-account.name": "bob"}}
     secret = {"metadata": metadata, "type": "kubernetes.io/service-account-token"}
     held = base64.b64encode(token.encode()).decode()
-    reply = await house.api.post(f"{NS}/secrets", {**secret, "data": {"token": held}})
+    reply = await token_server.api.post(f"{NS}/secrets", {**secret, "data": {"token": held}})
     assert reply.status == 201, reply.body
-    assert await house.user_of(token) == BOB
-    assert await house.review(token, "vault") == {
+    assert await token_server.user_of(token) == BOB
+    assert await token_server.review(token, "vault") == {
         "user": {},
         "error": f'[invalid bearer token, token audiences ["{AUDIENCE}"] is invalid for the target'
         ' audiences ["vault"]]',
@@ -579,7 +591,7 @@ async def test_tokens_of_secrets(house: House) -> None:
         ({"data": {"token": base64.b64encode(b"another").decode()}}, ""),
         ({"data": {"token": held}}, BOB),
     ):
-        assert (await house.api.patch(f"{NS}/secrets/s", changes)).status == 200
-        assert await house.user_of(token) == user, changes
-    await house.api.delete(f"{NS}/secrets/s")
-    await house.until_refused(token)
+        assert (await token_server.api.patch(f"{NS}/secrets/s", changes)).status == 200
+        assert await token_server.user_of(token) == user, changes
+    await token_server.api.delete(f"{NS}/secrets/s")
+    await token_server.until_refused(token)

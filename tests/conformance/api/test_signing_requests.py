@@ -1,4 +1,5 @@
-"""A request for a certificate says who has really made it, and is decided by those who may."""
+"""A CertificateSigningRequest records its real requester, and approval and signing need
+permission."""
 
 from __future__ import annotations
 
@@ -67,17 +68,15 @@ def certificate_text() -> str:
 
 @pytest_asyncio.fixture
 async def jane(server: RunningServer) -> AsyncIterator[ApiClient]:
-    """Who may write requests for certificates, and speaks for no signer."""
+    """A user who may write CertificateSigningRequests, without permission for any signer."""
     await give(server, "requests", WRITER)
     client = client_of(server)
     yield client
     await client.close()
 
 
-async def test_who_has_made_it_is_not_for_the_client_to_say(
-    server: RunningServer, jane: ApiClient
-) -> None:
-    """Whatever a body says of the requester, the request carries the one who sent it, for ever."""
+async def test_the_server_sets_the_requester(server: RunningServer, jane: ApiClient) -> None:
+    """Whatever a body contains, the request carries the user who created it, permanently."""
     said: dict[str, Any] = {
         "username": "root",
         "groups": ["system:masters"],
@@ -102,8 +101,9 @@ async def test_who_has_made_it_is_not_for_the_client_to_say(
 
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
-async def test_nobody_asks_to_be_a_master(server: RunningServer, query: str) -> None:
-    """The signer of clients of the server is asked for no certificate of masters, by anybody."""
+async def test_no_requests_for_system_masters(server: RunningServer, query: str) -> None:
+    """The kube-apiserver-client signer refuses requests with the group system:masters, from any
+    user."""
     pem = request_pem("devices", "system:masters")
     refused = await server.client.post(REQUESTS + query, wanted("evil", CLIENT_SIGNER, pem))
     assert (refused.status, refused.reason) == (403, "Forbidden")
@@ -111,12 +111,12 @@ async def test_nobody_asks_to_be_a_master(server: RunningServer, query: str) -> 
         'certificatesigningrequests.certificates.k8s.io "evil" is forbidden: use of'
         " kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
     )
-    # Others mean what they like by that name.
+    # Other signers may interpret the group as they like.
     assert (await server.client.post(REQUESTS + query, wanted("odd", SIGNER, pem))).status == 201
 
 
-async def test_a_request_must_be_one(server: RunningServer) -> None:
-    """What is no signed request for a certificate, or might be read as another, is refused."""
+async def test_invalid_requests(server: RunningServer) -> None:
+    """A body that is not a signed certificate request, or is ambiguous, is refused."""
     good = request_pem("devices")
     body = bytearray(base64.b64decode(b"".join(good.splitlines()[1:-1])))
     body[-1] ^= 1
@@ -137,10 +137,10 @@ async def test_a_request_must_be_one(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("right", [SIGNER, "example.com/*"])
-async def test_who_approves_must_speak_for_the_signer(
+async def test_approval_needs_permission_for_the_signer(
     server: RunningServer, jane: ApiClient, right: str
 ) -> None:
-    """An approval takes the verb `approve` on the signer, or on all of its domain."""
+    """An approval needs the verb `approve` on the signer, or on its whole domain."""
     item = (await jane.post(REQUESTS, wanted())).json
     item["status"] = {"conditions": [APPROVED], "certificate": certificate_text()}
     why = (
@@ -159,7 +159,7 @@ async def test_who_approves_must_speak_for_the_signer(
     await give(server, "approver", rule("approve", "signers", GROUP, right))
     approved = await jane.put(f"{REQUESTS}/one/approval", item)
     assert approved.status == 200, approved.body
-    # Who approves does not sign by the same way, and takes nothing back.
+    # The approval subresource does not sign, and an approval cannot be withdrawn.
     assert approved.json["status"] == {"conditions": [APPROVED]}
     item = approved.json
     item["status"]["conditions"] = []
@@ -170,8 +170,11 @@ async def test_who_approves_must_speak_for_the_signer(
     assert (await jane.put(f"{REQUESTS}/one/approval", item)).status == 422
 
 
-async def test_who_signs_must_speak_for_the_signer(server: RunningServer, jane: ApiClient) -> None:
-    """A certificate takes the verb `sign`, must be one, and is neither changed nor an approval."""
+async def test_signing_needs_permission_for_the_signer(
+    server: RunningServer, jane: ApiClient
+) -> None:
+    """A certificate needs the verb `sign`, must be valid, and cannot be changed or approve the
+    request."""
     await jane.post(REQUESTS, wanted())
     path = f"{REQUESTS}/one/status"
 

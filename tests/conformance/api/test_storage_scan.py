@@ -1,4 +1,4 @@
-"""StorageScan: the review that counts raw values at one revision, on real stores."""
+"""StorageScan: the review that counts stored values at one revision, on real stores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def page(api: ApiClient, **spec: Any) -> Any:
 
 
 async def scan(api: ApiClient, **spec: Any) -> list[Any]:
-    """All pages."""
+    """Returns all pages."""
     pages = [await page(api, **spec)]
     while token := pages[-1].get("continue"):
         pages.append(await page(api, **spec | {"continue": token}))
@@ -56,7 +56,7 @@ def rows(status: Any) -> set[tuple[Any, ...]]:
 
 @both_drivers
 async def test_counts_by_location_and_version(server: RunningServer) -> None:
-    """Values are counted by scope, version and what is wrong with them, with keys as examples."""
+    """Values are counted by scope, version and problem, with keys as examples."""
     for name in ("a", "b", "c"):
         await server.put_raw(f"{WIDGETS}default/{name}", widget("v1"))
     await server.put_raw(f"{WIDGETS}default/new", widget("v2"))
@@ -82,7 +82,7 @@ async def test_counts_by_location_and_version(server: RunningServer) -> None:
 
 @both_drivers
 async def test_pages_read_one_revision(server: RunningServer) -> None:
-    """Values that come, change and go between two pages do not change the answer."""
+    """Values created, changed or deleted between two pages do not affect the result."""
     for number in range(25):
         await server.put_raw(f"{WIDGETS}default/{number:02}", widget("v1"))
     first = await page(server.client, prefix=WIDGETS, limit=10)
@@ -97,8 +97,8 @@ async def test_pages_read_one_revision(server: RunningServer) -> None:
     assert {version for each in pages for _, version, *_ in rows(each)} == {"example.com/v1"}
 
 
-async def test_everything_is_owned_on_a_new_server(server: RunningServer) -> None:
-    """What a server stores itself is counted under resources that it hosts."""
+async def test_a_new_server_has_no_unknown_values(server: RunningServer) -> None:
+    """All objects that a server stores itself are counted under resources that it serves."""
     [found] = await scan(server.client)
     unnamed = [row["prefix"] for row in found["counts"] if not row.get("resource")]
     assert unnamed == []
@@ -106,7 +106,8 @@ async def test_everything_is_owned_on_a_new_server(server: RunningServer) -> Non
 
 
 async def test_a_version_that_the_state_does_not_list(server: RunningServer) -> None:
-    """A StorageState that lists less than is stored is contradicted; "Unknown" claims nothing."""
+    """A StorageState that lists fewer versions than are stored is contradicted; "Unknown" never
+    is."""
     await server.put_raw(f"{WIDGETS}default/a", widget("v1"))
     v2 = storage_version_hash(GroupVersionKind("example.com", "v2", "Widget"))
     for listed, expected in (([v2], ["example.com/v1"]), ([v2, "Unknown"], []), ([], [])):
@@ -144,7 +145,8 @@ async def test_a_contradiction_is_corrected(
     sealed: tuple[str, ...],
     expected: str,
 ) -> None:
-    """ "Unknown" is added to the state, the epoch moves, an Event and a metric report it; once."""
+    """ "Unknown" is added to the state, the epoch advances, an Event and a metric report it,
+    once."""
     storage, catalog = await open_store(), catalog_of("x+2")
     options = CoordinatorOptions(membership=MembershipOptions(host="h"))
     plain_first = [IDENTITY, local("aesgcm", "a")]
@@ -200,7 +202,7 @@ async def test_a_contradiction_is_corrected(
 
 
 async def test_plain_values_that_the_server_does_not_read(open_store: OpenStore) -> None:
-    """Where the encryption configuration has no provider identity, plain values are a problem."""
+    """If the encryption configuration has no identity provider, plain values are a problem."""
     keys = keyring(("widgets.example.com", [local("aesgcm", "a")]))
     server = await start_server(await open_store(), catalog_of("x+2"), keys=keys)
     try:
@@ -215,7 +217,7 @@ async def test_plain_values_that_the_server_does_not_read(open_store: OpenStore)
 
 
 async def test_only_administrators_may_scan(server: RunningServer) -> None:
-    """The counts name objects of all namespaces: it takes a right of its own."""
+    """The counts name objects of all namespaces, so they need a permission of their own."""
     jane = client_of(server)
     reply = await jane.post(SCANS, {})
     await jane.close()
@@ -234,14 +236,14 @@ async def test_only_administrators_may_scan(server: RunningServer) -> None:
 async def test_wrong_fields(
     server: RunningServer, spec: dict[str, Any], code: int, message: str
 ) -> None:
-    """A wrong field is named in a 4xx Status."""
+    """An invalid field is named in a 4xx Status."""
     reply = await server.client.post(SCANS, {"spec": spec})
     assert reply.status == code
     assert message in reply.json["message"]
 
 
 async def test_a_compacted_revision_is_expired(server: RunningServer) -> None:
-    """A scan whose revision was compacted between two pages is told to begin again."""
+    """A scan whose revision was compacted between two pages must be restarted."""
     for number in range(5):
         await server.put_raw(f"{WIDGETS}default/{number}", widget("v1"))
     first = await page(server.client, prefix=WIDGETS, limit=2)
@@ -254,6 +256,6 @@ async def test_a_compacted_revision_is_expired(server: RunningServer) -> None:
 
 
 async def test_it_is_in_discovery(api: ApiClient) -> None:
-    """Clients find it: one verb, create."""
+    """Discovery lists it with one verb, create."""
     found = (await api.get("/apis/storage.restow.dev/v1alpha1")).json["resources"]
     assert [(each["name"], each["verbs"]) for each in found] == [("storagescans", ["create"])]

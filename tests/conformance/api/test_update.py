@@ -1,4 +1,4 @@
-"""update: conflicts, what may not change, generations, writes that change nothing."""
+"""update: conflicts, immutable fields, generations, no-op writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 @EVERY_STORE
 async def test_an_update_replaces(api: ApiClient) -> None:
-    """What the body leaves out is gone; uid and creation time stay; the version grows."""
+    """Fields missing in the body are removed; UID and creation time stay; the version increases."""
     first = await api.post(CONFIG_MAPS, config_map("a", {"x": "1"}, labels={"l": "1"}))
     second = await api.put(f"{CONFIG_MAPS}/a", config_map("a", {"y": "2"}))
     assert second.status == 200
@@ -35,7 +35,7 @@ async def test_an_update_replaces(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_a_stale_version_conflicts(api: ApiClient) -> None:
-    """An update that names an older version is refused with the known message."""
+    """An update with an older version is refused with Kubernetes' message."""
     first = await api.post(CONFIG_MAPS, config_map("a"))
     await api.put(f"{CONFIG_MAPS}/a", config_map("a", {"y": "2"}))
     stale = await api.put(
@@ -48,8 +48,8 @@ async def test_a_stale_version_conflicts(api: ApiClient) -> None:
     assert stale.json["details"] == {"name": "a", "kind": "configmaps"}
 
 
-async def test_a_future_or_strange_version(api: ApiClient) -> None:
-    """A version that is not the object's conflicts; what is no version is a 400."""
+async def test_a_future_or_invalid_version(api: ApiClient) -> None:
+    """A version that is not the object's conflicts; an invalid one gets 400."""
     await api.post(CONFIG_MAPS, config_map("a"))
     for version, code in (("999999", 409), ("abc", 400), ("-1", 400), ("1e3", 400)):
         reply = await api.put(f"{CONFIG_MAPS}/a", config_map("a", resourceVersion=version))
@@ -80,7 +80,7 @@ async def test_a_future_or_strange_version(api: ApiClient) -> None:
 async def test_updates_without_a_version(
     api: ApiClient, collection: str, body: dict[str, Any], code: int
 ) -> None:
-    """Some kinds may be overwritten blindly; others insist on a version."""
+    """Some kinds allow unconditional updates; others require a resource version."""
     body = {**body, "metadata": {"name": "a"}}
     assert (await api.post(collection, body)).status == 201
     reply = await api.put(f"{collection}/a", body)
@@ -92,7 +92,7 @@ async def test_updates_without_a_version(
 
 
 async def test_create_on_update(api: ApiClient) -> None:
-    """Leases and roles are made by a PUT; config maps are not."""
+    """Leases and roles are created by a PUT; ConfigMaps are not."""
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     made = await api.put(f"{LEASES}/l", lease)
     assert made.status == 201
@@ -110,8 +110,9 @@ async def test_create_on_update(api: ApiClient) -> None:
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_what_is_gone_is_not_made_again(api: ApiClient, field: str) -> None:
-    """A PUT of an object that was read and then deleted conflicts, also where a PUT creates."""
+async def test_an_update_does_not_recreate_a_deleted_object(api: ApiClient, field: str) -> None:
+    """A PUT of an object that was read and then deleted conflicts, even for kinds that PUT
+    creates."""
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     made = (await api.put(f"{LEASES}/l", lease)).json
     assert (await api.delete(f"{LEASES}/l")).status == 200
@@ -122,7 +123,7 @@ async def test_what_is_gone_is_not_made_again(api: ApiClient, field: str) -> Non
 
 
 async def test_another_uid_conflicts(api: ApiClient) -> None:
-    """An update meant for another object of the same name is refused."""
+    """An update for another UID of the same name is refused."""
     await api.post(CONFIG_MAPS, config_map("a"))
     reply = await api.put(
         f"{CONFIG_MAPS}/a", config_map("a", uid="00000000-0000-4000-8000-000000000000")
@@ -146,7 +147,7 @@ async def test_name_and_namespace_must_match_the_path(api: ApiClient) -> None:
     assert (await api.put(f"{CONFIG_MAPS}/a", config_map("a", namespace="default"))).status == 200
 
 
-async def test_what_the_server_owns_cannot_be_changed(api: ApiClient) -> None:
+async def test_server_set_metadata_cannot_be_changed(api: ApiClient) -> None:
     """Times and generation in a body are ignored."""
     first = await api.post(DEPLOYMENTS, DEPLOYMENT)
     body = {**first.json, "metadata": {**first.json["metadata"], "generation": 77}}
@@ -158,16 +159,16 @@ async def test_what_the_server_owns_cannot_be_changed(api: ApiClient) -> None:
 
 
 async def test_yaml_is_read_in_a_thread(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes long, and others have their turns meanwhile: whichever path it is sent to."""
+    """Parsing takes long, so other requests run meanwhile, for every path."""
     threads: list[threading.Thread] = []
     decode = body_codec.decode
 
-    def noting(body: bytes, media_type: str = codec.JSON, **options: Any) -> codec.Decoded:
+    def recording(body: bytes, media_type: str = codec.JSON, **options: Any) -> codec.Decoded:
         threads.append(threading.current_thread())
         return decode(body, media_type, **options)
 
     assert (await api.post(DEPLOYMENTS, DEPLOYMENT)).status == 201
-    monkeypatch.setattr(body_codec, "decode", noting)
+    monkeypatch.setattr(body_codec, "decode", recording)
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     for method, path, body, code in (
         ("POST", CONFIG_MAPS, b"metadata: {name: a}", 201),
@@ -184,7 +185,7 @@ async def test_yaml_is_read_in_a_thread(api: ApiClient, monkeypatch: pytest.Monk
 
 
 async def test_generations(api: ApiClient) -> None:
-    """A generation counts changes of the spec: not of labels, not of status, not of nothing."""
+    """The generation counts changes of the spec: not of labels or status, and not no-ops."""
     made = (await api.post(DEPLOYMENTS, DEPLOYMENT)).json
     assert made["metadata"]["generation"] == 1
     made["spec"]["replicas"] = 3
@@ -232,14 +233,14 @@ async def test_generations(api: ApiClient) -> None:
         ),
     ],
 )
-async def test_generations_that_count_otherwise(
+async def test_generations_of_special_kinds(
     api: ApiClient,
     collection: str,
     body: dict[str, Any],
     change: dict[str, Any],
     counts: list[int | None],
 ) -> None:
-    """Some never count, some begin with the first change, and some count labels too."""
+    """Some kinds have none, some start with the first change, and some count labels too."""
     replies = [
         await api.post(collection, {**body, "metadata": {"name": "a"}}),
         await api.patch(f"{collection}/a", change),
@@ -250,7 +251,7 @@ async def test_generations_that_count_otherwise(
 
 @pytest.mark.parametrize("kind", ["flowschemas", "prioritylevelconfigurations"])
 async def test_a_status_leaves_the_metadata(api: ApiClient, kind: str) -> None:
-    """Of some kinds nothing but the status is written by its path."""
+    """For some kinds the status subresource writes nothing but the status."""
     path = f"/apis/flowcontrol.apiserver.k8s.io/v1/{kind}"
     spec: dict[str, Any] = {"priorityLevelConfiguration": {"name": "exempt"}}
     if kind != "flowschemas":
@@ -265,7 +266,7 @@ async def test_a_status_leaves_the_metadata(api: ApiClient, kind: str) -> None:
 
 @EVERY_STORE
 async def test_a_write_that_changes_nothing(api: ApiClient) -> None:
-    """The version stays and watchers hear nothing, by PUT as by an empty patch."""
+    """The resource version stays and watchers get no event, for PUT and for an empty patch."""
     first = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}, labels={"b": "1", "a": "2"}))
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={first.version}")
     same = await api.put(f"{CONFIG_MAPS}/a", first.json)
@@ -291,8 +292,8 @@ async def test_order_of_fields_is_no_change(api: ApiClient) -> None:
     assert reply.version == first.version
 
 
-async def test_finalizers_cannot_be_added_to_what_is_going(api: ApiClient) -> None:
-    """Once an object is being deleted its finalizers can only become fewer."""
+async def test_finalizers_cannot_be_added_while_terminating(api: ApiClient) -> None:
+    """While an object is being deleted its finalizers can only be removed."""
     await api.post(CONFIG_MAPS, config_map("a", finalizers=["x.io/a"]))
     await api.delete(f"{CONFIG_MAPS}/a")
     reply = await api.put(f"{CONFIG_MAPS}/a", config_map("a", finalizers=["x.io/a", "x.io/b"]))
@@ -301,14 +302,14 @@ async def test_finalizers_cannot_be_added_to_what_is_going(api: ApiClient) -> No
 
 
 async def test_immutable_objects(api: ApiClient) -> None:
-    """A config map marked immutable refuses other data."""
+    """A ConfigMap marked immutable refuses other data."""
     await api.post(CONFIG_MAPS, {**config_map("a", {"k": "v"}), "immutable": True})
     reply = await api.put(f"{CONFIG_MAPS}/a", {**config_map("a", {"k": "w"}), "immutable": True})
     assert (reply.status, reply.reason) == (422, "Invalid")
 
 
 async def test_dry_run(api: ApiClient) -> None:
-    """A dry update answers with what would be, and changes nothing."""
+    """A dry run returns the result and changes nothing."""
     first = await api.post(CONFIG_MAPS, config_map("a"))
     reply = await api.put(f"{CONFIG_MAPS}/a?dryRun=All", config_map("a", {"k": "v"}))
     assert (reply.status, reply.json["data"]) == (200, {"k": "v"})
@@ -321,9 +322,9 @@ CRON_JOB = "/apis/batch/v1/namespaces/default/cronjobs/nightly"
 @EVERY_STORE
 @pytest.mark.parametrize("how", ["put", "patch"])
 async def test_an_unchanged_write_rewrites_older_bytes(server: RunningServer, how: str) -> None:
-    """Stored in another version, an object is written anew though nothing about it has changed.
+    """An object stored in another version is rewritten even if it is unchanged.
 
-    This is what migration stands on. The second such write changes nothing.
+    Migration relies on this. The second such write is a no-op.
     """
     api = server.client
     revision = await server.put_raw(CRON_JOB_KEY, OLD_CRON_JOB)
@@ -352,11 +353,12 @@ async def test_an_unchanged_write_rewrites_older_bytes(server: RunningServer, ho
 
 
 @EVERY_STORE
-async def test_a_write_that_lost_a_race_is_done_again(
+async def test_a_write_that_lost_a_race_is_retried(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unconditional update of a state that is gone meanwhile succeeds on the newest one; a
-    create of what is there meanwhile conflicts. In both cases the client sees but one answer."""
+    """An unconditional update whose base state was replaced meanwhile succeeds on the newest
+    one; a create of a name taken meanwhile conflicts. In both cases the client sees a single
+    response."""
     await server.client.post(CONFIG_MAPS, config_map("a", {"x": "1"}))
     commit = server.storage.commit
     key = "/registry/configmaps/default/"
@@ -382,8 +384,9 @@ def _bytes(obj: dict[str, Any]) -> bytes:
     return orjson.dumps(obj) + b"\n"
 
 
-async def test_a_lease_is_given_back(api: ApiClient) -> None:
-    """A holder that lets go writes an empty name, as clients do when they stop leading."""
+async def test_a_lease_is_released(api: ApiClient) -> None:
+    """A holder that releases it writes an empty holderIdentity, as clients do when they stop
+    leading."""
     collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     made = (await api.post(collection, lease)).json

@@ -1,4 +1,4 @@
-"""Verification of a migration: servers record it, and clients cannot record it in their place."""
+"""Verification of a migration: servers record it, and clients cannot record it instead."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ async def narrow(member: Member, **status: Any) -> Any:
 
 
 @both_drivers
-async def test_the_server_records_a_clean_pass(join: JoinCluster) -> None:
-    """A pass that rewrites verifies nothing; the next one does, on whichever server its last page
-    is done, and what it was about is recorded."""
+async def test_the_server_records_a_verified_pass(join: JoinCluster) -> None:
+    """A pass that rewrites objects verifies nothing; the next one does, on whichever server its
+    last page runs, and the record names its subject."""
     one, two = await join(), await join()
     await fill(one, 12)
     path = await migrate(one.api)
@@ -88,7 +88,7 @@ async def test_the_server_records_a_clean_pass(join: JoinCluster) -> None:
 
 
 async def test_a_pass_that_rewrote_anything_is_not_clean(join: JoinCluster) -> None:
-    """Also if it was on the first page, and the rest was found in the target version."""
+    """Even if that was on the first page, and all other objects were in the target version."""
     member = await join()
     await fill(member, 3)
     path = await migrate(member.api)
@@ -102,8 +102,8 @@ async def test_a_pass_that_rewrote_anything_is_not_clean(join: JoinCluster) -> N
     assert (await whole(member.api, path))[-1]["verified"] is True
 
 
-async def test_the_agreement_must_be_that_of_the_pass(join: JoinCluster) -> None:
-    """Pages of before another server wrote in another version verify nothing."""
+async def test_the_encoding_version_must_not_change_during_a_pass(join: JoinCluster) -> None:
+    """Pages from before another server wrote in another version verify nothing."""
     member = await join()
     await fill(member, 4, V2)
     path = await migrate(member.api)
@@ -117,8 +117,9 @@ async def test_the_agreement_must_be_that_of_the_pass(join: JoinCluster) -> None
 
 @both_drivers
 async def test_a_pass_over_two_states_of_a_store_is_not_clean(join: JoinCluster) -> None:
-    """Between two pages the store went back, and an operator accepted it: what the first page found
-    need not be so any more, although the servers agree on the same, in the same epoch."""
+    """Between two pages the store was restored from a backup, and an operator accepted it: the
+    first page's result may no longer hold, although the servers agree on the same version in the
+    same epoch."""
     member = await join()
     await fill(member, 4, V2)
     path = await migrate(member.api)
@@ -133,8 +134,8 @@ async def test_a_pass_over_two_states_of_a_store_is_not_clean(join: JoinCluster)
 
 
 async def test_a_forged_success_is_no_evidence(join: JoinCluster) -> None:
-    """Succeeded, a proof and every mark of the trigger are on the migration: a client still cannot
-    narrow the state, by no way there is."""
+    """With Succeeded, a proof and every annotation of the trigger on the migration, a client
+    still cannot narrow the state, by any request."""
     old = await join("x+1")
     for name in ("a", "b", "c"):
         path = "/apis/example.com/v1/namespaces/default/widgets"
@@ -163,7 +164,7 @@ async def test_a_forged_success_is_no_evidence(join: JoinCluster) -> None:
 
 
 async def test_owned_annotations_cannot_be_forged(join: JoinCluster) -> None:
-    """A client can neither claim that it may verify, nor that servers have."""
+    """A client can claim neither that it may verify, nor that servers have verified."""
     member = await join()
     record = orjson.dumps({"epoch": 1, "hash": HASH_2}).decode()
     for name, value in (
@@ -183,7 +184,7 @@ async def test_owned_annotations_cannot_be_forged(join: JoinCluster) -> None:
 
 
 async def test_a_state_that_a_client_has_created(join: JoinCluster) -> None:
-    """It does not say who verifies. Servers have reported the resource, so only they narrow it."""
+    """It has no verifier. Servers have reported the resource, so only they narrow it."""
     member = await join()
     await fill(member, 2)
     good(await member.api.delete(STATE))
@@ -201,8 +202,8 @@ async def test_a_state_that_a_client_has_created(join: JoinCluster) -> None:
     assert await persisted(member) == [HASH_2]
 
 
-async def test_clients_may_make_it_more_careful(join: JoinCluster) -> None:
-    """A hash is added, "Unknown" takes the place of all; and only servers remove it again."""
+async def test_clients_may_widen_the_state(join: JoinCluster) -> None:
+    """A client may add a hash, or replace all by "Unknown"; only servers remove it again."""
     member = await join()
     path = await migrate(member.api)
     assert (await whole(member.api, path))[-1]["verified"] is True
@@ -212,13 +213,14 @@ async def test_clients_may_make_it_more_careful(join: JoinCluster) -> None:
     assert (await narrow(member)).status == 422
     good(await narrow(member, persistedStorageVersionHashes=["Unknown", HASH_2]))
     keys = {"persistedStorageVersionHashes": ["Unknown"], "persistedEncryptionKeys": ["k"]}
-    assert (await narrow(member, **keys)).status == 422  # plain is not among the keys any more
+    assert (await narrow(member, **keys)).status == 422  # plain is no longer one of the keys
     assert (await whole(member.api, path))[-1]["verified"] is True
     assert await persisted(member) == [HASH_2]
 
 
 async def test_a_resource_that_no_server_has_ever_reported(join: JoinCluster) -> None:
-    """As on Kubernetes, the migrator's own second pass is the evidence: a client narrows."""
+    """As on Kubernetes, the migrator's own second pass is the evidence: a client narrows the
+    state."""
     member = await join()
     spec = {"resource": {"group": "elsewhere.io", "resource": "things"}}
     new = {"metadata": {"name": "things.elsewhere.io"}, "spec": spec}
@@ -231,7 +233,7 @@ async def test_a_resource_that_no_server_has_ever_reported(join: JoinCluster) ->
 
 
 async def test_objects_that_fail_make_the_state_unknown(join: JoinCluster) -> None:
-    """A value that was stored past the servers: whatever was verified before, it is not so now."""
+    """An unreadable value was stored past the servers: an earlier verification no longer holds."""
     member = await join()
     await fill(member, 2, V2)
     path = await migrate(member.api)
@@ -249,8 +251,9 @@ async def test_objects_that_fail_make_the_state_unknown(join: JoinCluster) -> No
 
 @pytest.mark.parametrize("mode", ["strict", "loose"])
 async def test_votes(join: JoinCluster, mode: str) -> None:
-    """With the strict guarantee writes are fenced, and a pass verifies. With the loose one a server
-    may still write as before: nothing is recorded, and a client may narrow after a census."""
+    """With the strict guarantee writes are fenced, and a pass verifies. With the loose one a
+    server may still write in the old version: nothing is recorded, and a client may narrow after
+    a census."""
     member = await join(mode=mode)
     path = await migrate(member.api)
     is_strict = mode == "strict"

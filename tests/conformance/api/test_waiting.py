@@ -1,7 +1,7 @@
-"""A server of a release that cannot read what is stored: it waits, and says so.
+"""A server of a release that cannot decode stored objects waits and reports it.
 
-Until a server has registered a resource, an object in a version that it does not know is nothing
-that is wrong: others are about to migrate it. Once it has, such an object is damage.
+Until a server has registered a resource, an object in an unknown version is no error: other servers
+are about to migrate it. After registration, such an object is damaged data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WIDGETS = "/apis/example.com/v2/namespaces/default/widgets"
 KEY = "/registry/example.com/widgets/default/old"
 READS = (f"{WIDGETS}/old", WIDGETS, f"{WIDGETS}?limit=1", f"{WIDGETS}?labelSelector=x")
 RENEW_SECONDS = 3600.0
-"""Tests renew when it suits them."""
+"""Leases are renewed only when a test does it."""
 
 
 def widget(version: str) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def widget(version: str) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Waiting:
-    """A server that knows v2 alone, on a store with an object in v1."""
+class WaitingServer:
+    """A server that supports only v2, on a store with an object in v1."""
 
     server: RunningServer
     coordinator: Coordinator
@@ -54,13 +54,13 @@ class Waiting:
             await self.registration
 
     async def refusal(self) -> str:
-        """Why nothing can be written."""
+        """Returns the message of a refused write."""
         reply = await self.api.post(WIDGETS, widget("v2"))
         assert reply.status == 503
         return reply.message
 
     async def error_of_watch(self, target: str) -> dict[str, Any]:
-        """The Status with which a watch ends at once."""
+        """Returns the Status with which a watch ends at once."""
         watch = await self.api.watch(target)
         [event] = await watch.rest()
         assert event["type"] == "ERROR"
@@ -68,13 +68,13 @@ class Waiting:
         return found
 
     async def codes(self) -> set[int]:
-        """Of all ways to read the object."""
+        """Returns the status codes of every way to read the object."""
         found = {(await self.api.get(target)).status for target in READS}
         return found | {(await self.error_of_watch(f"{WIDGETS}?resourceVersion=0"))["code"]}
 
 
 @pytest_asyncio.fixture(params=["report", "strict"])
-async def it(request: pytest.FixtureRequest) -> AsyncIterator[Waiting]:
+async def waiting(request: pytest.FixtureRequest) -> AsyncIterator[WaitingServer]:
     storage, catalog, runtime = MemoryStorage(), catalog_of("x+3"), Runtime.system()
     membership = MembershipOptions(host="h", mode=request.param, renew_seconds=RENEW_SECONDS)
     coordinator = Coordinator(storage, catalog, runtime, CoordinatorOptions(membership=membership))
@@ -84,7 +84,7 @@ async def it(request: pytest.FixtureRequest) -> AsyncIterator[Waiting]:
     await server.put_raw(KEY, widget("v1"))
     registration = asyncio.create_task(coordinator.start())
     try:
-        yield Waiting(server, coordinator, registration)
+        yield WaitingServer(server, coordinator, registration)
     finally:
         registration.cancel()
         await asyncio.gather(registration, return_exceptions=True)
@@ -93,81 +93,82 @@ async def it(request: pytest.FixtureRequest) -> AsyncIterator[Waiting]:
         await storage.close()
 
 
-async def test_reads_wait_with_a_503(it: Waiting) -> None:
-    """Get, list and watch say when to come again, which object it is and what is waited for, until
-    it was migrated; then all is served."""
+async def test_reads_wait_with_a_503(waiting: WaitingServer) -> None:
+    """Get, list and watch return Retry-After, the object and the reason until it is migrated;
+    then all is served."""
     async with asyncio.timeout(20):
-        while "cannot read" not in await it.refusal():  # noqa: ASYNC110  (nobody tells)
+        while "cannot read" not in await waiting.refusal():  # noqa: ASYNC110 - a client can only poll
             await asyncio.sleep(0.01)
     for target in READS:
-        reply = await it.api.get(target)
+        reply = await waiting.api.get(target)
         assert (reply.status, reply.reason) == (503, "ServiceUnavailable"), reply.body
         assert reply.header("retry-after") == "1"
         assert "default/old: it is stored in version 'example.com/v1'" in reply.message
         assert "wait for storage version registration to complete for resource:" in reply.message
         assert "let a release that knows them migrate it" in reply.message
-    ended = await it.error_of_watch(f"{WIDGETS}?resourceVersion=0")
+    ended = await waiting.error_of_watch(f"{WIDGETS}?resourceVersion=0")
     assert (ended["code"], ended["reason"]) == (503, "ServiceUnavailable")
-    assert (await it.api.get(f"{WIDGETS}/none")).status == 404
-    await it.server.put_raw(KEY, widget("v2"))
-    await it.registered()
-    assert (await it.api.get(WIDGETS)).names == ["old"]
+    assert (await waiting.api.get(f"{WIDGETS}/none")).status == 404
+    await waiting.server.put_raw(KEY, widget("v2"))
+    await waiting.registered()
+    assert (await waiting.api.get(WIDGETS)).names == ["old"]
 
 
-async def test_what_changes_under_a_watch(it: Waiting) -> None:
-    """A watch that meets a version that is not known yet ends with a 503; who resumes before it
-    when all can be read is sent to list anew."""
-    revision = await it.server.put_raw(KEY, widget("v1"))
-    watch = await it.api.watch(f"{WIDGETS}?resourceVersion={revision}")
-    revision = await it.server.put_raw(KEY, widget("v1"))
+async def test_what_changes_under_a_watch(waiting: WaitingServer) -> None:
+    """A watch that reaches an object in an unknown version ends with 503; one resumed from
+    before it must relist once the object is readable."""
+    revision = await waiting.server.put_raw(KEY, widget("v1"))
+    watch = await waiting.api.watch(f"{WIDGETS}?resourceVersion={revision}")
+    revision = await waiting.server.put_raw(KEY, widget("v1"))
     [event] = await watch.rest()
     assert (event["type"], event["object"]["code"]) == ("ERROR", 503)
-    await it.server.put_raw(KEY, widget("v2"))
-    await it.registered()
-    ended = await it.error_of_watch(f"{WIDGETS}?resourceVersion={revision - 1}")
+    await waiting.server.put_raw(KEY, widget("v2"))
+    await waiting.registered()
+    ended = await waiting.error_of_watch(f"{WIDGETS}?resourceVersion={revision - 1}")
     assert (ended["code"], ended["reason"]) == (410, "Expired")
-    assert (await it.api.get(WIDGETS)).names == ["old"]
+    assert (await waiting.api.get(WIDGETS)).names == ["old"]
 
 
-async def test_damage_stays_damage(it: Waiting) -> None:
-    """What is no object at all, or comes in a version that this server does not know although it is
-    registered, is a 500 that names it: in the second case once the server is sure that it is."""
-    await it.server.put_raw(KEY, b"{}")
-    assert await it.codes() == {500}
-    await it.registered()
-    assert await it.codes() == {500}
-    await it.server.put_raw(KEY, widget("v2"))
-    assert (await it.api.get(WIDGETS)).names == ["old"]
-    await it.server.put_raw(KEY, widget("v1"))
-    assert await it.codes() == {503}
-    await it.coordinator.membership.renew()
-    assert await it.codes() == {500}
-    reply = await it.api.get(WIDGETS)
+async def test_damage_stays_damage(waiting: WaitingServer) -> None:
+    """An object that cannot be parsed, or has an unknown version after registration, causes a
+    500 that names it: in the second case once the server has confirmed that it is registered."""
+    await waiting.server.put_raw(KEY, b"{}")
+    assert await waiting.codes() == {500}
+    await waiting.registered()
+    assert await waiting.codes() == {500}
+    await waiting.server.put_raw(KEY, widget("v2"))
+    assert (await waiting.api.get(WIDGETS)).names == ["old"]
+    await waiting.server.put_raw(KEY, widget("v1"))
+    assert await waiting.codes() == {503}
+    await waiting.coordinator.membership.renew()
+    assert await waiting.codes() == {500}
+    reply = await waiting.api.get(WIDGETS)
     assert reply.reason == "InternalError"
     assert "default/old: it is stored in version 'example.com/v1'" in reply.message
 
 
-async def test_a_server_that_was_taken_for_dead(it: Waiting) -> None:
-    """Others may store what it cannot read, and it may hear of that first: that is no damage."""
-    await it.server.put_raw(KEY, widget("v2"))
-    await it.registered()
-    gone = Delete(server_key(it.coordinator.membership.id))
-    await it.server.storage.commit(Transaction(writes=(gone,)))
-    await it.server.put_raw(KEY, widget("v1"))
-    assert await it.codes() == {503}
-    assert not await it.coordinator.membership.renew()
-    assert await it.codes() == {503}
+async def test_a_server_whose_lease_expired(waiting: WaitingServer) -> None:
+    """Others may store versions it cannot decode, and it may see those objects before it notices
+    its expiry: that is no damage."""
+    await waiting.server.put_raw(KEY, widget("v2"))
+    await waiting.registered()
+    gone = Delete(server_key(waiting.coordinator.membership.id))
+    await waiting.server.storage.commit(Transaction(writes=(gone,)))
+    await waiting.server.put_raw(KEY, widget("v1"))
+    assert await waiting.codes() == {503}
+    assert not await waiting.coordinator.membership.renew()
+    assert await waiting.codes() == {503}
 
 
-async def test_the_past_in_a_version_that_is_gone(it: Waiting) -> None:
-    """Who goes on with a list, or resumes a watch, from before the migration is sent to list anew:
-    what is now can be read."""
-    before = await it.server.put_raw(KEY, widget("v1"))
-    await it.server.put_raw(KEY, widget("v2"))
-    await it.registered()
-    # Memory begins here; what was before is asked of the store.
-    assert (await it.api.get(WIDGETS)).names == ["old"]
-    past = await it.api.get(f"{WIDGETS}?resourceVersion={before}&resourceVersionMatch=Exact")
+async def test_history_in_a_removed_version(waiting: WaitingServer) -> None:
+    """A list continued, or a watch resumed, from before the migration must relist: the current
+    objects are readable."""
+    before = await waiting.server.put_raw(KEY, widget("v1"))
+    await waiting.server.put_raw(KEY, widget("v2"))
+    await waiting.registered()
+    # The history in memory starts here; older events are read from the store.
+    assert (await waiting.api.get(WIDGETS)).names == ["old"]
+    past = await waiting.api.get(f"{WIDGETS}?resourceVersion={before}&resourceVersionMatch=Exact")
     assert (past.status, past.reason) == (410, "Expired")
-    ended = await it.error_of_watch(f"{WIDGETS}?resourceVersion={before}")
+    ended = await waiting.error_of_watch(f"{WIDGETS}?resourceVersion={before}")
     assert (ended["code"], ended["reason"]) == (410, "Expired")

@@ -1,4 +1,4 @@
-"""watch: where it begins, what it sends, how it ends."""
+"""watch: where it starts, what it sends, how it ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ END = {"k8s.io/initial-events-end": "true"}
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions of the future are waited for only briefly."""
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortens the wait for a resource version that is ahead of the store."""
     monkeypatch.setattr(watch_handler, "FUTURE_SECONDS_MAX", 0.2)
 
 
@@ -43,7 +43,8 @@ async def assert_too_old(watch: WatchStream) -> None:
 
 @EVERY_STORE
 async def test_from_a_version(api: ApiClient) -> None:
-    """Everything after a version, in order, each with its own version; the head comes at once."""
+    """Every event after a version, in order, each with its own version; the current version
+    starts at once."""
     first = await api.post(CONFIG_MAPS, config_map("a"))
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={first.version}")
     assert watch.status == 200
@@ -65,7 +66,7 @@ async def test_from_a_version(api: ApiClient) -> None:
 @EVERY_STORE
 @pytest.mark.parametrize("parameters", ["", "?resourceVersion=0", "?resourceVersion="])
 async def test_from_the_beginning(api: ApiClient, parameters: str) -> None:
-    """Without a version, or from 0: all there is as ADDED, then what follows."""
+    """Without a version, or from 0: existing objects as ADDED, then events."""
     for name in ("b", "a"):
         await api.post(CONFIG_MAPS, config_map(name))
     await api.get(CONFIG_MAPS)
@@ -78,7 +79,7 @@ async def test_from_the_beginning(api: ApiClient, parameters: str) -> None:
 
 @EVERY_STORE
 async def test_watch_list(api: ApiClient) -> None:
-    """All there is, the annotated bookmark at a version not below any of it, then what follows."""
+    """Existing objects, the annotated bookmark at a version not below any of them, then events."""
     last = None
     for name in ("b", "a"):
         last = await api.post(CONFIG_MAPS, config_map(name))
@@ -97,13 +98,13 @@ async def test_watch_list(api: ApiClient) -> None:
         assert following is not None
         assert following["object"] == made.json
         await api.delete(f"{CONFIG_MAPS}/c")
-        await api.get(CONFIG_MAPS)  # version 0 may show what is older than this
+        await api.get(CONFIG_MAPS)  # version 0 may return older state
         await watch.close()
 
 
 @EVERY_STORE
 async def test_watch_list_while_others_write(server: RunningServer, start: StartServer) -> None:
-    """However it is interleaved with writes, a stream shows each object once, and no gap."""
+    """However it is interleaved with writes, a stream has each object once and no gap."""
     other = (await start()).client
 
     async def write() -> None:
@@ -136,7 +137,7 @@ async def test_no_bookmark_unless_asked_for(api: ApiClient) -> None:
 
 
 async def test_no_initial_events(api: ApiClient) -> None:
-    """sendInitialEvents=false begins with what follows."""
+    """sendInitialEvents=false starts with later events."""
     await api.post(CONFIG_MAPS, config_map("a"))
     for version in ("", "&resourceVersion=0"):
         watch = await api.watch(
@@ -161,7 +162,7 @@ async def test_no_initial_events(api: ApiClient) -> None:
     ],
 )
 async def test_parameters_of_a_watch(api: ApiClient, parameters: str, code: int) -> None:
-    """What makes no sense is refused before the stream begins."""
+    """Invalid parameters are refused before the stream begins."""
     watch = await api.watch(f"{CONFIG_MAPS}?{parameters}")
     assert watch.status == code
     refusal = await watch.refusal()
@@ -169,15 +170,15 @@ async def test_parameters_of_a_watch(api: ApiClient, parameters: str, code: int)
 
 
 async def test_yaml_cannot_be_streamed(api: ApiClient) -> None:
-    """A watch in YAML alone is a 406."""
+    """A watch that accepts only YAML gets 406."""
     watch = await api.watch(CONFIG_MAPS, accept="application/yaml")
     assert watch.status == 406
     both = await api.watch(CONFIG_MAPS, accept="application/yaml, application/json")
     assert both.status == 200
 
 
-async def test_versions_of_the_future(api: ApiClient, impatient: None) -> None:
-    """A plain watch just waits; a watch-list says that the version is too large."""
+async def test_versions_ahead_of_the_store(api: ApiClient, short_wait: None) -> None:
+    """A plain watch waits; a watch-list gets the error that the resource version is too large."""
     now = (await api.get(CONFIG_MAPS)).version
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={now + 2}")
     for name in ("a", "b", "c"):
@@ -192,7 +193,8 @@ async def test_versions_of_the_future(api: ApiClient, impatient: None) -> None:
 
 
 async def test_selectors_entering_and_leaving(api: ApiClient) -> None:
-    """An object that begins to match is ADDED; one that stops is DELETED in its last form."""
+    """An object that begins to match is ADDED; one that no longer matches is DELETED in its last
+    state."""
     now = (await api.get(CONFIG_MAPS)).version
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={now}&labelSelector=on%3D1")
     await api.post(CONFIG_MAPS, config_map("a", {"v": "0"}))
@@ -220,7 +222,7 @@ async def test_selectors_entering_and_leaving(api: ApiClient) -> None:
 
 
 async def test_field_selectors_and_the_old_prefix(api: ApiClient) -> None:
-    """One object by its name: by field selector, by the old watch path, in its namespace alone."""
+    """One object by name: by field selector, by the old watch path, in its namespace only."""
     await api.post(CONFIG_MAPS, config_map("a"))
     named = "fieldSelector=metadata.name%3Db"
     streams = [
@@ -243,7 +245,7 @@ async def test_field_selectors_and_the_old_prefix(api: ApiClient) -> None:
 
 
 async def test_one_namespace_of_several(api: ApiClient) -> None:
-    """A watch of a namespace hears nothing of a namespace whose name begins alike."""
+    """A watch of a namespace gets no events of one whose name has the same prefix."""
     for name in ("def", "default-2"):
         await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
     watch = await api.watch("/api/v1/namespaces/def/configmaps")
@@ -253,7 +255,7 @@ async def test_one_namespace_of_several(api: ApiClient) -> None:
 
 
 async def test_the_end(api: ApiClient) -> None:
-    """timeoutSeconds ends the stream cleanly, with a last bookmark if bookmarks were asked for."""
+    """timeoutSeconds ends the stream cleanly, with a last bookmark if bookmarks were requested."""
     version = (await api.get(CONFIG_MAPS)).version
     plain = await api.watch(f"{CONFIG_MAPS}?resourceVersion={version}&timeoutSeconds=1")
     marked = await api.watch(
@@ -269,7 +271,8 @@ async def test_the_end(api: ApiClient) -> None:
 
 
 async def test_bookmarks_in_between(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quiet watch hears from time to time how far the store has come; never back, never early."""
+    """A quiet watch gets periodic bookmarks with the current revision; never backwards, never
+    early."""
     monkeypatch.setattr(watch_handler, "BOOKMARK_SECONDS", 0.05)
     version = (await api.get(CONFIG_MAPS)).version
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={version}&allowWatchBookmarks=true")
@@ -287,7 +290,7 @@ async def test_bookmarks_in_between(api: ApiClient, monkeypatch: pytest.MonkeyPa
 
 
 async def test_other_forms(api: ApiClient) -> None:
-    """Tables and metadata inside of events; column definitions come once; bookmarks too."""
+    """Tables and metadata in events; column definitions are sent once; bookmarks work too."""
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     table = await api.watch(f"{CONFIG_MAPS}?{WATCH_LIST}", accept=TABLE)
     partial = await api.watch(f"{CONFIG_MAPS}?{WATCH_LIST}", accept=PARTIAL)
@@ -309,7 +312,7 @@ async def test_other_forms(api: ApiClient) -> None:
 
 @EVERY_STORE
 async def test_all_watchers_see_the_same_order(server: RunningServer, start: StartServer) -> None:
-    """Watchers of two servers that begin at each version see the same events in the same order."""
+    """Watchers on two servers, started at each version, get the same events in the same order."""
     other = (await start()).client
     one = server.client
     version = (await one.get(CONFIG_MAPS)).version
@@ -328,7 +331,7 @@ async def test_all_watchers_see_the_same_order(server: RunningServer, start: Sta
 
 @EVERY_STORE
 async def test_a_server_that_has_just_started(server: RunningServer, start: StartServer) -> None:
-    """A watch from before a server's start is served from the history of the store."""
+    """A watch from before a server's start is served from the store's history."""
     first = await server.client.post(CONFIG_MAPS, config_map("a", {"v": "1"}))
     watch = await server.client.watch(f"{CONFIG_MAPS}?resourceVersion={first.version - 1}")
     await server.client.put(f"{CONFIG_MAPS}/a", config_map("a", {"v": "2"}, labels={"on": "1"}))
@@ -351,8 +354,8 @@ async def test_a_server_that_has_just_started(server: RunningServer, start: Star
 
 
 @EVERY_STORE
-async def test_a_version_that_is_forgotten(server: RunningServer, start: StartServer) -> None:
-    """Once compacted, a watch from before is told that it is too old, in the stream."""
+async def test_a_compacted_version(server: RunningServer, start: StartServer) -> None:
+    """After compaction, a watch from before gets 410 Expired in the stream."""
     first = await server.client.post(CONFIG_MAPS, config_map("a"))
     last = first
     for i in range(3):
@@ -368,7 +371,7 @@ async def test_a_version_that_is_forgotten(server: RunningServer, start: StartSe
 async def test_more_history_than_is_kept(
     server: RunningServer, start: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What does not fit into memory is too old, although the store still has it."""
+    """A version no longer held in memory is expired, although the store still has it."""
     first = await server.client.post(CONFIG_MAPS, config_map("a"))
     for i in range(12):
         await server.client.put(f"{CONFIG_MAPS}/a", config_map("a", {"v": str(i)}))
@@ -380,8 +383,9 @@ async def test_more_history_than_is_kept(
     await assert_too_old(await fresh.client.watch(f"{CONFIG_MAPS}?resourceVersion={first.version}"))
 
 
-async def test_a_slow_reader_falls_out(server: RunningServer) -> None:
-    """Who does not read is not buffered for: when the ring has moved on, the stream ends in 410."""
+async def test_a_slow_reader_gets_410(server: RunningServer) -> None:
+    """Events are not buffered for a slow reader: when the ring has wrapped, the stream ends with
+    410."""
     api = server.client
     await api.get(CONFIG_MAPS)
     cache = server.assembly.caches.ready("/registry/configmaps/")
@@ -404,7 +408,7 @@ async def test_a_slow_reader_falls_out(server: RunningServer) -> None:
 
 @EVERY_STORE
 async def test_a_compaction_past_the_servers_own_watch(server: RunningServer) -> None:
-    """A server keeps serving right answers and watches after the store has forgotten much."""
+    """A server keeps serving correct answers and watches after the store was compacted."""
     api = server.client
     made = await api.post(CONFIG_MAPS, config_map("a"))
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={made.version}")
@@ -417,8 +421,9 @@ async def test_a_compaction_past_the_servers_own_watch(server: RunningServer) ->
     assert seen(await watch.take(1)) == [("ADDED", "b")]
 
 
-async def test_a_cache_that_was_loaded_anew(server: RunningServer) -> None:
-    """When a server has lost track of the store it reads anew, and tells its watchers to list."""
+async def test_a_reloaded_cache(server: RunningServer) -> None:
+    """A server that lost its position in the store reloads its cache and makes its watchers
+    relist."""
     api = server.client
     made = await api.post(CONFIG_MAPS, config_map("a"))
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={made.version}")
@@ -437,7 +442,7 @@ async def test_a_cache_that_was_loaded_anew(server: RunningServer) -> None:
 
 
 async def test_a_server_that_stops(server: RunningServer) -> None:
-    """A stopping server ends its streams cleanly, so that clients go on elsewhere."""
+    """A stopping server ends its streams cleanly, so that clients continue elsewhere."""
     watch = await server.client.watch(CONFIG_MAPS)
     assert await watch.is_silent()
     stopping = asyncio.ensure_future(server.listener.stop(grace_seconds=0.1))

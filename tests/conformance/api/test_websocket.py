@@ -1,4 +1,4 @@
-"""Watches over WebSockets, as pages open them: the handshake, the events, and how they end."""
+"""Watches over WebSockets, as browsers open them: handshake, events, and closing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Open = Callable[..., Awaitable[Socket]]
 
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[RunningServer]:
-    """A server in memory, with a namespace."""
+    """An in-memory server with a namespace."""
     storage = MemoryStorage()
     limits = RequestLimits(in_flight=InFlightOptions(streams_per_user_max=2))
     made = await start_server(storage, limits=limits)
@@ -58,7 +58,7 @@ async def server() -> AsyncIterator[RunningServer]:
 
 @pytest_asyncio.fixture
 async def open_socket(server: RunningServer) -> AsyncIterator[Open]:
-    """Opens WebSockets, or tries to; they are closed with the test."""
+    """Opens WebSockets, or attempts to; they are closed with the test."""
     opened: list[Socket] = []
 
     async def one(target: str = WATCH, *lines: str, **options: str | bytes | None) -> Socket:
@@ -77,8 +77,8 @@ def protocols(token: str, *others: str) -> str:
 
 
 async def test_each_event_is_a_frame(server: RunningServer, open_socket: Open) -> None:
-    """What is there and what changes comes as text, an event in each frame; the end of its time is
-    an ordinary close."""
+    """Existing objects and changes are sent as text, one event per frame; timeoutSeconds ends
+    with a normal close."""
     api = server.client
     await api.post(CONFIG_MAPS, config_map("a", {"k": "é" * 100}))
     await api.post(CONFIG_MAPS, config_map("b", {"k": "x" * 70_000}))
@@ -101,8 +101,8 @@ async def test_each_event_is_a_frame(server: RunningServer, open_socket: Open) -
 
 
 async def test_other_forms(server: RunningServer, open_socket: Open) -> None:
-    """Tables and metadata stand in events as elsewhere; protobuf comes in binary frames, without
-    the length that they have anyway."""
+    """Tables and metadata are sent in events as usual; protobuf is sent in binary frames,
+    without a length prefix."""
     await server.client.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     table = await (await open_socket(WATCH, *ASKED, TABLE)).event()
     assert (table["object"]["kind"], table["object"]["rows"][0]["cells"][0]) == ("Table", "a")
@@ -131,16 +131,16 @@ async def test_other_forms(server: RunningServer, open_socket: Open) -> None:
 async def test_handshakes_that_are_refused(
     open_socket: Open, lines: tuple[str, ...], status: int, said: str
 ) -> None:
-    """A bad handshake is answered with a Status that says why, and the version that is spoken."""
+    """An invalid handshake gets a Status with the reason, and the supported version."""
     socket = await open_socket(WATCH, *lines)
     assert socket.status == status
     assert said.encode() in socket.body
     assert (socket.headers.get("sec-websocket-version") == "13") is (said == "Version")
 
 
-async def test_what_is_no_question_for_a_websocket(open_socket: Open) -> None:
-    """An upgrade of what is no watch, to something else, of an old HTTP, or without the word in
-    Connection is an ordinary request."""
+async def test_requests_that_are_no_websocket_handshake(open_socket: Open) -> None:
+    """An upgrade of another request than a watch, to another protocol, over HTTP/1.0, or without
+    `Connection: upgrade` is an ordinary request."""
     for target in (CONFIG_MAPS, "/healthz", "/api/v1/namespaces/default", f"{WATCH[:-1]}0"):
         assert (await open_socket(target)).status == 200
     h2c = await open_socket(WATCH, "Connection: Upgrade", "Upgrade: h2c", VERSION, KEY, ORIGIN)
@@ -156,8 +156,8 @@ async def test_what_is_no_question_for_a_websocket(open_socket: Open) -> None:
 
 
 async def test_a_token_among_the_protocols(open_socket: Open) -> None:
-    """A page shows its token as a protocol; the other one is told back, the token never. Who has a
-    bad one, may not watch, or asks with nothing else is refused as elsewhere."""
+    """A browser sends its token as a subprotocol; the response selects the other one, never the
+    token. An invalid token, a missing permission, or no other subprotocol is refused as usual."""
     socket = await open_socket(WATCH, *ASKED, protocols(TOKEN, "watch.example"), token=None)
     assert socket.status == 101
     assert socket.headers["sec-websocket-protocol"] == "watch.example"
@@ -171,8 +171,8 @@ async def test_a_token_among_the_protocols(open_socket: Open) -> None:
         assert (await open_socket(WATCH, *ASKED, line, token=None)).status == status
 
 
-async def test_what_a_client_says(server: RunningServer, open_socket: Open) -> None:
-    """A ping is answered, also one that came with the handshake; messages are read past; a close is
+async def test_frames_of_a_client(server: RunningServer, open_socket: Open) -> None:
+    """A ping gets a pong, also one sent with the handshake; messages are ignored; a close is
     answered with its own code."""
     socket = await open_socket(WATCH, *ASKED, early=client_frame(PING, b"early"))
     assert await socket.frame() == (PONG, b"early")
@@ -199,8 +199,8 @@ async def test_what_a_client_says(server: RunningServer, open_socket: Open) -> N
 async def test_clients_that_break_the_rules(
     server: RunningServer, open_socket: Open, sent: bytes, code: int
 ) -> None:
-    """No mask, control frames that are cut or too long, a message that is too long, no text, too
-    much at once: the client is told which it was, and its watch is over."""
+    """No mask, fragmented or oversized control frames, oversized messages, invalid text, too
+    much at once: the close code says which, and the watch ends."""
     socket = await open_socket(WATCH, *ASKED, early=sent)
     assert await socket.closed() == code
     assert await socket.frame() is None
@@ -208,8 +208,7 @@ async def test_clients_that_break_the_rules(
 
 
 async def test_it_counts_as_a_watch(server: RunningServer, open_socket: Open) -> None:
-    """Watches of a user are as many as they may be, by whatever way; room is made by a client that
-    closes and by one that just leaves."""
+    """They share the limit of watches per user; closing or disconnecting frees a slot."""
     await server.client.post(
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         {
@@ -236,8 +235,9 @@ async def test_it_counts_as_a_watch(server: RunningServer, open_socket: Open) ->
     await until(lambda: room.taken == 1)
 
 
-async def test_a_slow_reader_falls_out(server: RunningServer, open_socket: Open) -> None:
-    """Who does not read is not buffered for: when the ring has moved on, the last event is 410."""
+async def test_a_slow_reader_gets_410(server: RunningServer, open_socket: Open) -> None:
+    """Events are not buffered for a slow reader: when the ring has wrapped, the last event is
+    410."""
     api = server.client
     await api.get(CONFIG_MAPS)
     cache = server.assembly.caches.ready("/registry/configmaps/")
@@ -248,7 +248,7 @@ async def test_a_slow_reader_falls_out(server: RunningServer, open_socket: Open)
     socket.writer.transport.pause_reading()  # type: ignore[attr-defined]
     for i in range(40):
         await api.put(f"{CONFIG_MAPS}/a", config_map("a", {"v": f"{i:07}" * 40_000}))
-    socket.send(client_frame(PING) * 100)  # nobody would read the answers
+    socket.send(client_frame(PING) * 100)  # no client reads the responses
     socket.writer.transport.resume_reading()  # type: ignore[attr-defined]
     count = 0
     while (event := await socket.event())["type"] == "MODIFIED":
@@ -259,7 +259,7 @@ async def test_a_slow_reader_falls_out(server: RunningServer, open_socket: Open)
 
 
 async def test_a_server_that_stops(server: RunningServer, open_socket: Open) -> None:
-    """A server that leaves says so: pages know that they can go elsewhere."""
+    """A stopping server sends a close with its reason, so that pages can reconnect elsewhere."""
     socket = await open_socket()
     stopping = asyncio.ensure_future(server.listener.stop(grace_seconds=0.1))
     assert await socket.closed() == 1001
@@ -269,7 +269,7 @@ async def test_a_server_that_stops(server: RunningServer, open_socket: Open) -> 
 
 
 async def test_another_implementation(server: RunningServer) -> None:
-    """A client that others have written watches, is answered its pings, and closes cleanly."""
+    """A third-party client watches, gets pongs, and closes cleanly."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
     url = f"http://127.0.0.1:{server.port}{WATCH}"
     async with (

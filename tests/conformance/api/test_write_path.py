@@ -1,4 +1,4 @@
-"""The way of a write from the listener to the store: few modules, the same on each store."""
+"""The path of a write from the listener to the store: few modules, the same for each store."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def config_map(value: str) -> dict[str, Any]:
 
 
 def documented() -> list[str]:
-    """The modules in the first table of the page."""
+    """Returns the modules in the first table of the page."""
     rows = re.findall(r"^\| `src/restow/([\w/.]+)` \|", PAGE.read_text(), flags=re.MULTILINE)
     assert rows
     return [str(row) for row in rows]
 
 
 def modules_of(frame: FrameType | None) -> list[str]:
-    """The modules of restow on the stack between the listener and the caller, each once."""
+    """Returns restow's modules on the stack between the listener and the caller, each once."""
     found: list[str] = []
     while frame is not None:
         name = frame.f_code.co_filename
@@ -52,11 +52,11 @@ def modules_of(frame: FrameType | None) -> list[str]:
 
 
 @pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
-async def test_the_modules_that_a_put_passes(
+async def test_modules_on_the_stack_of_a_put(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A PUT passes the modules that the page lists, in that order, whatever the store: at most
-    twelve, each of a length that can be read at once."""
+    """A PUT passes the modules that the page lists, in that order, with every store: at most
+    twelve, each of limited length."""
     await server.client.post(CONFIG_MAPS, config_map("0"))
     commit = server.storage.commit
     paths: list[list[str]] = []
@@ -80,7 +80,8 @@ async def test_the_modules_that_a_put_passes(
 async def test_the_modules_that_run_before_the_commit(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With all that decodes, checks and encodes the object, a bounded number of modules runs."""
+    """Including decoding, validation and encoding of the object, a bounded number of modules
+    runs."""
     await server.client.post(CONFIG_MAPS, config_map("0"))
     await server.client.put(f"{CONFIG_MAPS}/a", config_map("1"))
     called: set[str] = set()

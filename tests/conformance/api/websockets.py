@@ -1,4 +1,4 @@
-"""A client of WebSockets that sees every frame, for tests of those that a server speaks."""
+"""A WebSocket client that exposes every frame, for tests of the server's WebSockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 
 def client_frame(opcode: int, payload: bytes = b"") -> bytes:
-    """A whole frame with a mask, shorter than 126 bytes."""
+    """A complete masked frame with less than 126 bytes."""
     mask = b"\x0a\x0b\x0c\x0d"
     masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
     return bytes([0x80 | opcode, 0x80 | len(payload)]) + mask + masked
@@ -29,7 +29,7 @@ def client_frame(opcode: int, payload: bytes = b"") -> bytes:
 
 @dataclass(slots=True)
 class Socket:
-    """One connection that is, or would be, a WebSocket."""
+    """A connection that is a WebSocket, or requests to be one."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -47,7 +47,7 @@ class Socket:
         early: bytes = b"",
         version: str = "1.1",
     ) -> Socket:
-        """Ask for something with these lines, and read the head of the answer."""
+        """Sends a request with these headers, and reads the head of the response."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
         made = cls(reader, writer)
         head = [f"GET {target} HTTP/{version}", "Host: localhost", *lines]
@@ -64,7 +64,7 @@ class Socket:
         return made
 
     async def frame(self) -> tuple[int, bytes] | None:
-        """The next frame; None at the end."""
+        """Returns the next frame; None at the end."""
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 first, length = await self.reader.readexactly(2)
@@ -78,7 +78,7 @@ class Socket:
                 return None
 
     async def event(self) -> dict[str, Any]:
-        """The next event, of a stream of text."""
+        """Returns the next event of a text stream."""
         found = await self.frame()
         assert found is not None
         opcode, payload = found
@@ -88,7 +88,7 @@ class Socket:
         return event
 
     async def closed(self) -> int:
-        """The code of the close that comes next, behind which nothing may come."""
+        """Returns the code of the next close frame, and checks that nothing follows it."""
         found = await self.frame()
         assert found is not None
         opcode, payload = found

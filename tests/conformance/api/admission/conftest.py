@@ -1,4 +1,4 @@
-"""A server with the namespace `default`, and a webhook that has nothing against anything."""
+"""A server with the namespace `default`, and a webhook that allows everything."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Configure = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def driver() -> str:
-    """What is proved here is the same on every store."""
+    """These tests do not depend on the store."""
     return "memory"
 
 
 @pytest_asyncio.fixture
 async def server(start: StartServer) -> RunningServer:
-    """One that also serves widgets, in two versions."""
+    """A server that also serves widgets, in two versions."""
     made = await start(catalog_of("x+2"))
     reply = await made.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     assert reply.status == 201

@@ -1,4 +1,4 @@
-"""What webhooks answer, and what becomes of it; what they fail to answer, and what then."""
+"""Webhook responses and their effects; failed webhook calls and theirs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REFUSALS: list[tuple[Object, int, str, str]] = [
 
 
 async def test_a_refusal(api: ApiClient, webhook: AdmissionWebhook, configure: Configure) -> None:
-    """The client gets what the webhook says, with its name; never a success."""
+    """The client gets the webhook's status with its name; never a success."""
     await configure("Validating", webhook.hook())
     for result, status, reason, message in REFUSALS:
         webhook.respond = answer({"allowed": False, "status": result})
@@ -47,10 +47,10 @@ async def test_a_refusal(api: ApiClient, webhook: AdmissionWebhook, configure: C
         assert reply.json["status"] == "Failure"
 
 
-async def test_warnings_and_notes(
+async def test_warnings_and_audit_annotations(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Warnings reach the client as headers, whatever is in them; they end no header line."""
+    """Warnings reach the client as headers, whatever they contain; none can end a header line."""
     await configure("Mutating", webhook.hook())
     await configure("Validating", webhook.hook())
     webhook.respond = lambda _request: {
@@ -101,8 +101,8 @@ async def test_a_webhook_that_fails(
     caplog: pytest.LogCaptureFixture,
     kind: str,
 ) -> None:
-    """Refuses the write with a 500, or is left out, as its configuration says. What it said is
-    neither told nor logged."""
+    """The write is refused with 500, or the webhook is ignored, by its failurePolicy. The
+    response body of the webhook is neither returned nor logged."""
     await configure(kind, webhook.hook())
     for policy in ("Fail", "Ignore"):
         path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations/c"
@@ -122,14 +122,14 @@ async def test_a_webhook_that_fails(
             assert "secret text" not in reply.message + caplog.text
 
 
-async def test_a_flood_does_not_pass_by_a_webhook(
+async def test_webhook_calls_over_the_limit_wait(
     server: RunningServer,
     webhook: AdmissionWebhook,
     configure: Configure,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """More writes at once than may ask a webhook wait until they may: one that may be left out, and
-    is against all of them, refuses each."""
+    """Writes beyond the limit of concurrent calls wait for a slot: a webhook with failurePolicy
+    Ignore that denies everything still denies each of them."""
     monkeypatch.setattr(webhooks_transport, "CALLS_MAX", 2)
     await give(server, "maps", rule("*", "configmaps"))
     await configure("Validating", webhook.hook(failurePolicy="Ignore"))
@@ -147,7 +147,7 @@ async def test_cve_2020_8561_no_redirect_is_followed(
     configure: Configure,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Wherever it leads, also back to the webhook itself: it is a failed call."""
+    """Wherever the redirect leads, even back to the webhook itself: the call failed."""
     url = webhook.client_config("/elsewhere")["url"]
     await configure("Validating", webhook.hook())
     for code in (301, 302, 303, 307, 308):
@@ -161,11 +161,11 @@ async def test_cve_2020_8561_no_redirect_is_followed(
     assert "secret text" not in caplog.text
 
 
-async def test_nobody_there(
+async def test_unreachable_webhooks(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """One that cannot be connected to, or proves to be another, fails; a Service that leads to
-    this machine is refused."""
+    """A webhook that refuses connections, or has another certificate, fails; a Service that
+    resolves to this machine is refused."""
     other = webhook.client_config() | {"caBundle": encoded("no certificate")}
     service = {"namespace": "default", "name": "hook", "port": webhook.port}
     place = {"metadata": {"name": "hook"}, "subsets": [subset(webhook.port)]}
@@ -218,8 +218,8 @@ UNFIT: list[Object] = [
 async def test_a_patch_that_makes_another_object(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Is refused, whatever the failure policy, and so is one that does not fit: it is the webhook's
-    fault, and the client is told whose."""
+    """It is refused whatever the failurePolicy, as is one that does not apply; the message names
+    the webhook."""
     await configure("Mutating", webhook.hook(failurePolicy="Ignore"))
     told = 'admission webhook "rules.example.com"'
     for operation, path in RENAMING:
@@ -237,7 +237,7 @@ async def test_a_patch_that_makes_another_object(
 async def test_a_patch_of_what_is_deleted(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """There is nothing to change."""
+    """A patch of the object of a delete is refused."""
     assert (await api.post(CONFIG_MAPS, config_map("a"))).status == 201
     await configure("Mutating", webhook.hook())
     webhook.respond = patch({"op": "add", "path": "/data", "value": {}})
@@ -248,10 +248,10 @@ async def test_a_patch_of_what_is_deleted(
     assert (await api.delete(f"{CONFIG_MAPS}/a")).status == 200
 
 
-async def test_a_name_may_be_given_that_was_to_be_made_up(
+async def test_a_webhook_may_set_a_name_instead_of_generate_name(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Nobody has called it anything yet."""
+    """The name is not generated yet when the webhook is called."""
     await configure("Mutating", webhook.hook())
     webhook.respond = patch({"op": "add", "path": "/metadata/name", "value": "given"})
     made = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "g-"}})
@@ -261,7 +261,7 @@ async def test_a_name_may_be_given_that_was_to_be_made_up(
 async def test_dry_runs_and_side_effects(
     server: RunningServer, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """One stored long ago that may have side effects is not asked about a dry run, which fails."""
+    """A dry run does not call a stored webhook that may have side effects, and fails instead."""
     api = server.client
     await configure("Validating", webhook.hook(sideEffects="NoneOnDryRun"))
     assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map("a"))).status == 201
@@ -281,10 +281,10 @@ async def test_dry_runs_and_side_effects(
     assert len(webhook.requests) == 1
 
 
-async def test_one_that_hangs_holds_up_nobody_else(
+async def test_a_hanging_webhook_delays_no_other_requests(
     server: RunningServer, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Other kinds are written, and all are read, while somebody waits for it."""
+    """Other kinds are written, and all kinds are read, while a write waits for the webhook."""
     api, other = server.client, ApiClient(server.port, token="masters-token")
     release = asyncio.Event()
 
@@ -299,7 +299,7 @@ async def test_one_that_hangs_holds_up_nobody_else(
     await configure("Validating", webhook.hook())
     waiting = asyncio.ensure_future(api.post(CONFIG_MAPS, config_map("a")))
     try:
-        while not webhook.requests:  # noqa: ASYNC110 - the webhook knows nothing of the test
+        while not webhook.requests:  # noqa: ASYNC110 - the webhook has no event to wait for
             await asyncio.sleep(0.001)
         assert (await other.post(f"{NS}/secrets", {"metadata": {"name": "s"}})).status == 201
         assert (await other.get(f"{CONFIG_MAPS}/a")).status == 404
@@ -315,7 +315,7 @@ async def test_one_that_hangs_holds_up_nobody_else(
 async def test_the_deadline_of_the_request(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """No webhook is waited for longer than the client waits, and it is told how long that is."""
+    """A webhook call never outlasts the client's timeout; its `timeout` is the time remaining."""
     release = asyncio.Event()
 
     async def wait() -> Object:
@@ -332,7 +332,7 @@ async def test_the_deadline_of_the_request(
 
 
 async def test_metrics(api: ApiClient, webhook: AdmissionWebhook, configure: Configure) -> None:
-    """Webhooks are counted by the names that Kubernetes has for them."""
+    """Webhook calls are counted in the metrics of Kubernetes, with their names."""
     await configure("Validating", webhook.hook())
     assert (await api.post(CONFIG_MAPS, config_map("a"))).status == 201
     webhook.respond = deny("no", code=403)

@@ -1,4 +1,4 @@
-"""Which writes a webhook is asked about, in which version, in which order, and how often."""
+"""Webhook matching: which writes call a webhook, in which version and order, and how often."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def rule(*resources: str, **changes: Any) -> Object:
 async def test_rules_and_selectors(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Operations, groups, resources, scope, labels of namespaces and of objects, old ones too."""
+    """Operations, groups, resources, scope, namespace and object labels, labels of the old
+    object too."""
     selected = {"matchLabels": {"watched": "yes"}}
     hooks = {
         "creates": [rule("configmaps", operations=["CREATE"])],
@@ -53,31 +54,31 @@ async def test_rules_and_selectors(
         ),
     )
 
-    async def asked() -> set[str]:
+    async def is_called() -> set[str]:
         found = {path.partition("?")[0][1:] for path in webhook.paths}
         webhook.forget()
         return found
 
     assert (await api.post(CONFIG_MAPS, config_map("a"))).status == 201
-    assert await asked() == {"creates", "plain", "namespaced"}
+    assert await is_called() == {"creates", "plain", "namespaced"}
     change = {"metadata": {"labels": {"watched": "yes"}}}
     assert (await api.patch(f"{CONFIG_MAPS}/a", change)).status == 200
-    assert await asked() == {"plain", "namespaced", "objectSelector"}
+    assert await is_called() == {"plain", "namespaced", "objectSelector"}
     assert (await api.patch(f"{CONFIG_MAPS}/a", {"metadata": {"labels": None}})).status == 200
-    assert await asked() == {"plain", "namespaced", "objectSelector"}
+    assert await is_called() == {"plain", "namespaced", "objectSelector"}
     assert (await api.patch("/api/v1/namespaces/default", change)).status == 200
-    assert await asked() == {"plain", "cluster", "namespaceSelector", "objectSelector"}
+    assert await is_called() == {"plain", "cluster", "namespaceSelector", "objectSelector"}
     assert (await api.delete(f"{CONFIG_MAPS}/a")).status == 200
-    assert await asked() == {"plain", "namespaced", "namespaceSelector"}
+    assert await is_called() == {"plain", "namespaced", "namespaceSelector"}
     status = {"status": {"phase": "Active"}}
     assert (await api.patch("/api/v1/namespaces/default/status", status)).status == 200
-    assert await asked() == {"status"}
+    assert await is_called() == {"status"}
 
 
 async def test_match_conditions(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """One that is false keeps the webhook out; one that cannot be evaluated is a failure."""
+    """A false condition skips the webhook; one that cannot be evaluated is a failure."""
     conditions = [
         {"name": "not-mine", "expression": "request.userInfo.username != 'nobody'"},
         {"name": "watched", "expression": "object.data.x == '1'"},
@@ -98,8 +99,8 @@ async def test_match_conditions(
 async def test_equivalent_versions(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """A webhook that knows one version of a kind is asked about the others in that version, and
-    what it changes comes back in the version of the request. One that is exact is not asked."""
+    """With matchPolicy Equivalent, a webhook for one version of a kind is called for the others
+    in that version, and its changes are converted back. With Exact, it is not called."""
     rules = [rule("widgets", apiVersions=["v1"])]
     await configure(
         "Mutating",
@@ -114,21 +115,24 @@ async def test_equivalent_versions(
         "example.com/v2",
         {"by": "webhook"},
     )
-    [asked] = webhook.requests
+    [is_called] = webhook.requests
     assert webhook.paths == ["/same?timeout=10s"]
-    assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v1", "v2")
-    assert (asked["resource"]["version"], asked["object"]["apiVersion"]) == ("v1", "example.com/v1")
+    assert (is_called["kind"]["version"], is_called["requestKind"]["version"]) == ("v1", "v2")
+    assert (is_called["resource"]["version"], is_called["object"]["apiVersion"]) == (
+        "v1",
+        "example.com/v1",
+    )
     webhook.forget()
     body = {"metadata": {"name": "x"}, "spec": {}}
     assert (await api.post(WIDGETS.format("v1"), body)).status == 201
     assert len(webhook.requests) == 2
 
 
-async def test_mutating_webhooks_in_order_and_once_more(
+async def test_mutating_webhooks_in_order_and_reinvocation(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """In the order of the names of their configurations; who wishes it is asked again when another
-    one has changed the object after it, once, and who has changed it last is not."""
+    """In the order of their configurations' names; one with reinvocationPolicy IfNeeded is
+    called once more if a later webhook changed the object, the last one that changed it is not."""
 
     def respond(request: Object) -> Any:
         name = webhook.paths[-1].partition("?")[0][1:]
@@ -153,7 +157,8 @@ async def test_mutating_webhooks_in_order_and_once_more(
 async def test_validating_webhooks_see_the_last_state(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """All of them are asked about what would be stored, and the first refusal in order counts."""
+    """All of them review the object as it would be stored; the first refusal in order is
+    returned."""
     await configure("Validating", *(webhook.hook(f"{name}.a.b") for name in ("y", "x", "z")))
     webhook.respond = deny("no", code=403)
     reply = await api.post(CONFIG_MAPS, config_map("a"))
@@ -165,7 +170,8 @@ async def test_validating_webhooks_see_the_last_state(
 async def test_configurations_come_and_go(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """A change counts for the next write, and what nobody names is asked nothing."""
+    """A changed configuration applies to the next write; a webhook that no configuration names
+    is not called."""
     webhook.respond = deny("no", code=403)
     assert (await api.post(CONFIG_MAPS, config_map("a"))).status == 201
     await configure("Validating", webhook.hook())

@@ -1,4 +1,4 @@
-"""Webhooks that look at an object in another version than it was sent in."""
+"""Webhooks that review an object in another version than the request's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.admission_webhook import AdmissionWebhook
 from tests.unit.endpoints.custom_kinds import GROUP, gadget, gadget_definition
 
 GADGETS = f"/apis/{GROUP}/v1/namespaces/default/gadgets"
-# Knows less than the version that objects are sent in, and has a default of its own.
+# Has fewer fields than the version of the request, and a default of its own.
 NARROW: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -33,9 +33,9 @@ NARROW: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", ["mutating", "validating"])
-async def test_a_look_in_another_version_changes_nothing(tmp_path: Path, kind: str) -> None:
-    """What a webhook is shown in its own version, with that version's defaults and without what it
-    does not know, is a copy: the object is stored as it was sent."""
+async def test_review_in_another_version_changes_nothing(tmp_path: Path, kind: str) -> None:
+    """The object that a webhook gets in its own version, with that version's defaults and
+    without fields that it lacks, is a copy: the object is stored as it was sent."""
     definition, catalog = gadget_definition(), builtin_catalog()
     definition["spec"]["versions"][1]["schema"] = {"openAPIV3Schema": NARROW}
     catalog.host(custom_resource(definition_of(definition, 1)))

@@ -1,4 +1,4 @@
-"""Webhooks are asked on every path by which an object is written, with the true objects."""
+"""Webhooks are called on every path that writes an object, with the correct objects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WRITES: dict[str, Write] = {
 
 
 def dry(write: Write) -> Write:
-    """The same as a dry run."""
+    """The same write as a dry run."""
 
     class Dry:
         def __init__(self, api: ApiClient) -> None:
@@ -77,8 +77,8 @@ async def plant(api: ApiClient) -> None:
 async def test_cve_2016_1905_denied_on_every_path(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure, kind: str
 ) -> None:
-    """What a webhook refuses is refused on every path that writes, in a dry run too; and nothing
-    has changed."""
+    """A write that a webhook denies is denied on every write path, in a dry run too, and changes
+    nothing."""
     await plant(api)
     before = [(await api.get(path)).json["items"] for path in (CONFIG_MAPS, DEPLOYMENTS, LEASES)]
     await configure(kind, webhook.hook(rules=[EVERYTHING]))
@@ -89,7 +89,7 @@ async def test_cve_2016_1905_denied_on_every_path(
             assert (reply.status, reply.reason) == (403, "Forbidden"), name
             told = 'admission webhook "rules.example.com" denied the request: not that'
             assert reply.message == told
-            # Whoever is refused again and again is slowed down.
+            # Repeated refusals are throttled.
             assert (await api.get(ITEM)).status == 200
     after = [(await api.get(path)).json["items"] for path in (CONFIG_MAPS, DEPLOYMENTS, LEASES)]
     assert after == before
@@ -98,8 +98,8 @@ async def test_cve_2016_1905_denied_on_every_path(
 async def test_cve_2021_25735_the_old_object_is_the_stored_one(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Whatever was changed before, by the client or by a webhook, the old object shows nothing of
-    it: not to the next mutating webhook, and not to a validating one."""
+    """Whatever the client or a webhook changed before, `oldObject` is the stored object: for the
+    next mutating webhook, and for validating ones."""
     await plant(api)
     stored = (await api.get(ITEM)).json
     change = patch({"op": "add", "path": "/data/x", "value": "changed"})
@@ -131,10 +131,10 @@ ALLOWED = {"allowed": True}
 GROUPS = ["system:masters", "system:authenticated"]
 
 
-async def test_what_a_mutating_webhook_makes_is_stored(
+async def test_mutated_objects_are_stored(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """On every path; what its kind does not know is dropped, and defaults are filled in."""
+    """On every path; unknown fields are dropped, and defaults are set."""
     await plant(api)
     await configure("Mutating", webhook.hook(rules=[EVERYTHING]))
     webhook.respond = patch(
@@ -167,10 +167,10 @@ async def test_what_a_mutating_webhook_makes_is_stored(
     assert (await WRITES["update"](api)).status == 422
 
 
-async def test_what_is_asked(
+async def test_fields_of_the_admission_request(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """The request names kind, resource, user and options, as clients of Kubernetes know them."""
+    """The AdmissionRequest has kind, resource, user and options as in Kubernetes."""
     await plant(api)
     await configure("Mutating", webhook.hook(rules=[EVERYTHING]))
     await configure("Validating", webhook.hook(rules=[EVERYTHING]))
@@ -222,10 +222,10 @@ async def test_what_is_asked(
     assert [each["namespace"] for each in webhook.requests] == ["n", "n"]
 
 
-async def test_configurations_themselves_are_asked_of_nobody(
+async def test_webhook_configurations_are_exempt(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Or whoever has stored one that refuses everything could never take it away."""
+    """Otherwise a configuration that denies everything could never be removed."""
     await configure("Validating", webhook.hook(rules=[EVERYTHING]))
     await configure("Mutating", webhook.hook(rules=[EVERYTHING]))
     webhook.respond = deny("no")
@@ -237,10 +237,10 @@ async def test_configurations_themselves_are_asked_of_nobody(
     assert (await api.post(CONFIG_MAPS, config_map("free"))).status == 201
 
 
-async def test_reads_and_reviews_ask_nobody(
+async def test_reads_and_reviews_call_no_webhooks(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
-    """Nothing is written by them."""
+    """They write nothing."""
     await plant(api)
     await configure("Validating", webhook.hook(rules=[EVERYTHING]))
     assert (await api.get(ITEM)).status == 200

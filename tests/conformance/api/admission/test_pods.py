@@ -1,4 +1,4 @@
-"""What new pods and claims get from limit ranges and service accounts, and what is refused."""
+"""Admission of pods and claims: limit ranges and service accounts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULES = AccountRules(
 
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[RunningServer]:
-    """A server with tokens of accounts, and the accounts `default` and `bob`."""
+    """A server with service account tokens, and the accounts `default` and `bob`."""
     storage = MemoryStorage()
     server = await start_server(storage, accounts=RULES)
     await server.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
@@ -66,7 +66,7 @@ async def limit(api: ApiClient, **limits: Any) -> None:
 
 
 async def test_limit_ranges_of_containers(api: ApiClient) -> None:
-    """They give what is missing, refuse what is too much, and are forgotten when they go."""
+    """They set defaults, refuse values out of bounds, and have no effect after deletion."""
     await limit(api, type="Container", default={"cpu": "2"}, max={"cpu": "3"})
     made = await api.post(PODS, pod("a"))
     assert made.status == 201, made.message
@@ -84,7 +84,7 @@ async def test_limit_ranges_of_containers(api: ApiClient) -> None:
     patch = {"spec": {"containers": [grown]}}
     resized = await api.patch(f"{PODS}/a/resize", patch, content_type=STRATEGIC)
     assert resized.status == 403
-    # What is no resize is no concern of theirs.
+    # Updates that are no resize are not checked.
     label = {"metadata": {"labels": {"a": "b"}}}
     assert (await api.patch(f"{PODS}/a", label, content_type=STRATEGIC)).status == 200
     await api.delete(f"{RANGES}/l")
@@ -93,7 +93,7 @@ async def test_limit_ranges_of_containers(api: ApiClient) -> None:
 
 
 async def test_limit_ranges_of_claims(api: ApiClient) -> None:
-    """Claims are held against them when they are made and when they are changed; others are not."""
+    """Claims are checked on create and update; other objects are not."""
     assert (await api.post(CLAIMS, claim("old", "9Gi"))).status == 201
     await limit(api, type="PersistentVolumeClaim", max={"storage": "1Gi"})
     assert (await api.post(CLAIMS, claim("a", "1Gi"))).status == 201
@@ -109,7 +109,7 @@ async def test_limit_ranges_of_claims(api: ApiClient) -> None:
 
 
 async def test_pods_run_as_accounts(api: ApiClient) -> None:
-    """A pod gets the default account, or its own, with a token; it must be there."""
+    """A pod gets the default account, or the one it names, with a token; the account must exist."""
     made = await api.post(PODS, pod("a"))
     assert made.status == 201, made.message
     spec = made.json["spec"]
@@ -130,7 +130,7 @@ async def test_pods_run_as_accounts(api: ApiClient) -> None:
     assert refused.message == f'pods "gen-" is forbidden: {why}'
 
 
-async def test_an_account_that_comes_a_moment_later(server: RunningServer) -> None:
+async def test_an_account_created_shortly_after_the_pod(server: RunningServer) -> None:
     """A pod in a new namespace waits for the default account."""
     api = server.client
     await api.post("/api/v1/namespaces", {"metadata": {"name": "new"}})
@@ -144,7 +144,7 @@ async def test_an_account_that_comes_a_moment_later(server: RunningServer) -> No
 
 
 async def test_mirror_pods(api: ApiClient) -> None:
-    """They stay as they are, and may name no account."""
+    """Mirror pods are not changed, and may name no account."""
     body = pod("a", nodeName="n")
     body["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     made = await api.post(PODS, body)

@@ -1,4 +1,4 @@
-"""Bad values in the kinds that change what the server itself does."""
+"""Bad values in the kinds that configure the server itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad values in an object whose kind a user has defined: schema, lists, rules."""
+"""Bad values in a custom resource: schema, lists, validation rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Good objects, one of each kind that the bad values are put into."""
+"""Valid objects, one of each kind that the bad values are inserted into."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ENDPOINTS = Good(
         "Endpoints",
         subsets=[{"addresses": [{"ip": "192.0.2.7"}], "ports": [{"port": 80}]}],
     ),
-    stored_name="stored-endpoints",  # a service takes those of its name with it
+    stored_name="stored-endpoints",  # a Service takes over the Endpoints of its name
 )
 EVENT = Good(
     "event",
@@ -344,7 +344,7 @@ _SCHEMA: Final[Object] = {
 
 
 def definition(plural: str, kind: str, schema: Object) -> Object:
-    """A definition of a namespaced kind with one version."""
+    """A CRD of a namespaced kind with one version."""
     return _typed(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",

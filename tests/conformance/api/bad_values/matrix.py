@@ -1,10 +1,10 @@
 """One bad value, written once, and every request that can carry it.
 
-A case names a good object, a field of it, and what is wrong in that field. From this follow the
-seven requests: create and update, each as JSON and as YAML, and the three kinds of patch. So what
-one verb refuses and another lets through cannot hide.
+A case names a valid object, a field, and a bad value for that field. It yields seven requests:
+create and update, each as JSON and as YAML, and the three kinds of patch. So a value that one verb
+refuses and another accepts is always found.
 
-Not here: the cases themselves, and cases that are about a path, a header or a parameter.
+Not here: the cases themselves, and cases about a path, a header or a parameter.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Object = dict[str, Any]
 Codes = dict[str, int]
 
 STORED: Final = "stored"
-"""The name of the good object that is in the store."""
+"""Name of the valid object in the store."""
 FRESH: Final = "fresh"
-"""The name of the object that no create may leave behind."""
+"""Name of the object that no create may store."""
 
 CREATE: Final = ("create JSON", "create YAML")
 UPDATE: Final = ("update JSON", "update YAML")
@@ -36,7 +36,7 @@ VERBS: Final = BODIES + PATCHES
 
 
 class _Absent:
-    """Stands for a field that is not there."""
+    """Marks a missing field."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -47,14 +47,14 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A kind, by an object of it that is right."""
+    """A kind, by a valid object of it."""
 
     kind: str
     collection: str
     body: Object
     is_custom: bool = False
     stored: Object | None = None
-    """What the stored one has instead, where two of them cannot be equal."""
+    """Fields that differ in the stored object, where two objects cannot be equal."""
     fresh_name: str = FRESH
     stored_name: str = STORED
 
@@ -76,7 +76,7 @@ class Good:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A good object with something wrong in one place, and the codes of the answers."""
+    """A valid object with one bad value, and the expected status codes."""
 
     name: str
     good: Good
@@ -85,7 +85,7 @@ class Bad:
     codes: Mapping[str, int]
 
     def requests(self, current: Object) -> Iterator[Request]:
-        """Each request that carries the value; `current` is the stored object as it was read."""
+        """Returns each request that carries the value; `current` is the stored object as read."""
         for verb, code in self.codes.items():
             yield Request(verb, code, *self._request(verb, current))
 
@@ -107,13 +107,13 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Text that is no good value in the place of one: what only the syntax can say."""
+    """Text that is no value of JSON or YAML, in the place of one."""
 
     name: str
     token: bytes
-    """In place of a value in JSON."""
+    """In JSON."""
     yaml: bytes | None
-    """The same in YAML; None where YAML cannot say it, or means something good by it."""
+    """In YAML; None where YAML has no such form, or accepts it."""
     codes: Mapping[str, int]
 
     def requests(self, good: Good) -> Iterator[Request]:
@@ -142,7 +142,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A body that is wrong as a whole, sent with every verb."""
+    """A body that is invalid as a whole, sent with every verb."""
 
     name: str
     codes: Mapping[str, int]
@@ -160,7 +160,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent, and the code that must come back."""
+    """A request, and its expected status code."""
 
     verb: str
     code: int
@@ -185,7 +185,7 @@ def _written(verb: str, body: Object) -> tuple[bytes, str]:
 
 
 def changed(obj: Object, path: tuple[str | int, ...], value: Any) -> Object:
-    """A copy with another value in one place; what is missing on the way is made."""
+    """Returns a copy with another value at one path; missing parents are created."""
     made = copy.deepcopy(obj)
     place: Any = made
     for step, after in pairwise(path):
@@ -208,7 +208,7 @@ def _step(place: Any, step: str | int, empty: Any) -> Any:
 
 
 def _merge(current: Object, path: tuple[str | int, ...], value: Any) -> Object:
-    """The patch that says the same; a list is said whole, since only so can it be said."""
+    """Returns the equivalent merge patch; it contains whole lists, as merge patches must."""
     depth = next((i for i, step in enumerate(path) if isinstance(step, int)), None)
     if depth is not None:
         value = _at(changed(current, path, value), path[:depth])
@@ -228,7 +228,7 @@ def _at(obj: Object, path: tuple[str | int, ...]) -> Any:
 
 
 def _operation(current: Object, path: tuple[str | int, ...], value: Any) -> Object:
-    """The operation that says the same; what is missing on the way is added with it."""
+    """Returns the equivalent JSON patch operation; missing parents are added with it."""
     if value is ABSENT:
         return {"op": "remove", "path": _pointer(path)}
     whole = changed(current, path, value)
@@ -248,15 +248,15 @@ def _pointer(path: tuple[str | int, ...]) -> str:
 
 
 def steps(path: str) -> tuple[str | int, ...]:
-    """`spec.ports.0.name` as steps: numbers are places in lists."""
+    """Splits `spec.ports.0.name` into steps: numbers are list indices."""
     return tuple(int(step) if step.isdecimal() else step for step in path.split("."))
 
 
 def codes_of(good: Good, bodies: int, patches: int | None = None, **but: int) -> Codes:
-    """One code for all bodies and one for all patches, and what is different.
+    """Returns the code for all bodies, the code for all patches, and exceptions.
 
-    `but` names a verb, or some of them: `create`, `update`, `yaml`, `merge`, `strategic`, `json`
-    (the JSON patch). Zero: the verb cannot say it.
+    `but` names a verb, or several: `create`, `update`, `yaml`, `merge`, `strategic`, `json` (the
+    JSON patch). Zero: the verb cannot carry the value.
     """
     found = dict.fromkeys(BODIES, bodies)
     found |= dict.fromkeys(PATCHES, bodies if patches is None else patches)
@@ -295,5 +295,5 @@ def bad(
 def mistyped(
     name: str, good: Good, path: str | tuple[str | int, ...], value: Any, **but: int
 ) -> Bad:
-    """A value of another type than the field has: no object of the kind can be read."""
+    """A value of another type than the field's: no object of the kind can be decoded."""
     return bad(name, good, path, value, 400, **{"patches": 422, **but})

@@ -1,4 +1,4 @@
-"""Bad values in metadata, which all kinds share; most are tried on a config map."""
+"""Bad values in metadata, which all kinds share; most are tested on a ConfigMap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KIB = 1024
 
 
 def _named(what: str, value: Any) -> Bad:
-    """A name that is none; an update says another name than its path."""
+    """An invalid name; in an update it differs from the path's."""
     return bad(f"name {what}", CONFIG_MAP, "metadata.name", value, 422, update=400, patches=400)
 
 

@@ -1,4 +1,4 @@
-"""What must be in a server before it is asked with bad values, and how its state is told."""
+"""Objects that must exist before the bad values are sent, and the requests of each case."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def good_of(case: Bad | Raw | Whole) -> Good:
 
 
 async def prepare(client: ApiClient) -> None:
-    """Store a good object of each kind."""
+    """Stores a valid object of each kind."""
     made = await client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     assert made.status == 201, made.body
     made = await client.post(DEFINITION.collection, WIDGETS)
@@ -62,7 +62,8 @@ async def prepare(client: ApiClient) -> None:
 
 
 async def _settled(client: ApiClient, good: Good) -> None:
-    """Wait until the server has said what it thinks of an object: then it leaves it alone."""
+    """Waits until the server's controllers have written the status, and no longer change the
+    object."""
     for _ in range(_ATTEMPTS_MAX):
         status = (await client.get(good.target)).json.get("status", {})
         found = {each["type"]: each["status"] for each in status.get("conditions", ())}
@@ -73,7 +74,7 @@ async def _settled(client: ApiClient, good: Good) -> None:
 
 
 async def requests_of(client: ApiClient, case: Bad | Raw | Whole) -> list[Request]:
-    """The requests of a case, made from the stored object as it is now."""
+    """Returns the requests of a case, made from the stored object as it is now."""
     if not isinstance(case, Bad):
         return list(case.requests(CONFIG_MAP))
     current: dict[str, Any] = (await client.get(case.good.target)).json

@@ -1,4 +1,4 @@
-"""Bad syntax: values that no object can hold, and bodies that hold no object."""
+"""Bad syntax: values that no object can hold, and bodies that contain no object."""
 
 from __future__ import annotations
 

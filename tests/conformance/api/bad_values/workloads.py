@@ -1,4 +1,4 @@
-"""Bad values in workloads, and in what watches over them."""
+"""Bad values in workloads, disruption budgets and autoscalers."""
 
 from __future__ import annotations
 

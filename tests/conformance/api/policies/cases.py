@@ -1,6 +1,6 @@
-"""Policies, writes, and what is answered: the answers are those of kube-apiserver 1.36.4.
+"""Policies, writes and expected answers: the answers are those of kube-apiserver 1.36.4.
 
-Each case has a namespace of its own, to which its binding is limited; so all can be there at once.
+Each case has its own namespace, to which its binding is limited; so all can exist at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DRY: Final = "?dryRun=All"
 
 
 class Step(NamedTuple):
-    """A write, and its answer: a status, and what is said behind `denied request: `."""
+    """A write and its answer: a status, and the message after `denied request: `."""
 
     method: str
     target: str
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A policy, its binding, and what happens then."""
+    """A policy, its binding, and a sequence of writes."""
 
     policy: dict[str, Any]
     steps: list[Step]

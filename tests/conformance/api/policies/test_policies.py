@@ -38,7 +38,7 @@ pytestmark = pytest.mark.parametrize("driver", ["memory"], indirect=True)
 
 
 async def set_up(server: RunningServer, name: str, case: Case) -> None:
-    """A namespace, a policy, and a binding that is limited to it."""
+    """Creates a namespace, a policy, and a binding limited to that namespace."""
     api = server.client
     labels = {"case": name}
     place = {"metadata": {"name": name, "labels": labels}}
@@ -56,7 +56,7 @@ async def set_up(server: RunningServer, name: str, case: Case) -> None:
 
 
 async def bind(server: RunningServer, spec: dict[str, Any], **binding: Any) -> None:
-    """One policy that is applied everywhere."""
+    """Creates a policy that applies everywhere."""
     made = await server.client.post(POLICIES, {"metadata": {"name": "p"}, "spec": spec})
     assert made.status == 201, made.body
     bound = {"policyName": "p", "validationActions": ["Deny"], **binding}
@@ -84,7 +84,7 @@ def check(name: str, case: Case, step: Step, reply: Reply) -> None:
 
 @pytest.mark.parametrize("table", [OUTCOMES, WRITES, PARAMS, RIGHTS])
 async def test_tables(server: RunningServer, table: dict[str, Case]) -> None:
-    """Each write is answered as the reference answers it, word by word."""
+    """Each write gets the reference's answer, with the exact message."""
     await give(server, "maps", right("*", "configmaps"))
     for name, case in table.items():
         await set_up(server, name, case)
@@ -92,14 +92,14 @@ async def test_tables(server: RunningServer, table: dict[str, Case]) -> None:
     jane = client_of(server)
     for name, case in table.items():
         for step in case.steps:
-            await server.client.get(MAPS.replace("{ns}", name))  # parameters are known from now on
+            await server.client.get(MAPS.replace("{ns}", name))  # parameters are cached from now on
             reply = await send(jane if step.is_jane else server.client, step, name)
             check(name, case, step, reply)
     await jane.close()
 
 
 async def test_warnings(server: RunningServer) -> None:
-    """A binding that warns lets the write pass, and says what is wrong with it."""
+    """A binding with action Warn allows the write, with a warning."""
     spec = policy(must("object.data.x == 'ok'", message="not ok"))
     await bind(server, spec, validationActions=["Warn"])
     maps = MAPS.replace("{ns}", "default")
@@ -111,7 +111,7 @@ async def test_warnings(server: RunningServer) -> None:
 
 
 async def test_generated_names_and_new_policies(server: RunningServer) -> None:
-    """A generated name is named; a policy that is taken away or changed counts no longer."""
+    """A generated name is visible; a removed or changed policy no longer applies."""
     spec = policy(must("false", message="never"))
     await bind(server, spec)
     maps = MAPS.replace("{ns}", "default")
@@ -125,15 +125,15 @@ async def test_generated_names_and_new_policies(server: RunningServer) -> None:
     changed = {"spec": {"validations": [must("false")]}}
     await server.client.patch(f"{POLICIES}/p", changed, content_type=MERGE_PATCH)
     await server.assembly.admission.freshen()
-    assert (await server.client.delete(f"{maps}/a")).status == 200  # it is about creates
+    assert (await server.client.delete(f"{maps}/a")).status == 200  # the policy matches creates
     assert (await server.client.post(maps, x("a"))).status == 422
     assert (await server.client.delete(f"{BINDINGS}/b")).status == 200
     await server.assembly.admission.freshen()
     assert (await server.client.post(maps, x("a"))).status == 201
 
 
-async def test_nobody_is_locked_out(server: RunningServer) -> None:
-    """A policy that refuses everything does not keep anybody from taking it away."""
+async def test_policies_can_always_be_deleted(server: RunningServer) -> None:
+    """A policy that denies everything does not prevent its own deletion."""
     everything = rule(apiGroups=["*"], apiVersions=["*"], operations=["*"], resources=["*/*"])
     await bind(server, policy(must("false"), rules=[everything]))
     refused = await server.client.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
@@ -151,10 +151,11 @@ async def test_nobody_is_locked_out(server: RunningServer) -> None:
     assert made.status == 201
 
 
-async def test_namespaces_are_selected_by_the_labels_they_will_have(
+async def test_namespaces_are_selected_by_their_new_labels(
     server: RunningServer,
 ) -> None:
-    """A namespace that is made or changed counts as it will be; it is in no namespace itself."""
+    """A namespace that is created or changed is matched with its new labels, as a cluster-scoped
+    object."""
     spec = policy(
         must("!('bad' in object.metadata.labels)", message="bad label"),
         must("namespaceObject == null", message="has a namespace"),
@@ -173,8 +174,9 @@ async def test_namespaces_are_selected_by_the_labels_they_will_have(
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
-async def test_a_policy_that_nobody_has_checked(server: RunningServer, failure_policy: str) -> None:
-    """What was put into the store behind the server's back is no 500: it fails as it says."""
+async def test_a_policy_that_was_not_validated(server: RunningServer, failure_policy: str) -> None:
+    """An invalid policy written into the store directly causes no 500: its failurePolicy
+    applies."""
     spec = policy(must("object.x +"), must("1"), failurePolicy=failure_policy)
     spec["variables"] = [{"name": "v", "expression": "variables.v"}]
     stored = {
@@ -196,8 +198,8 @@ async def test_a_policy_that_nobody_has_checked(server: RunningServer, failure_p
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
 async def test_what_is_wrong_in_an_expression(server: RunningServer, failure_policy: str) -> None:
-    """As docs/how-to/admission.md says: what cannot be compiled is refused when it is written; a
-    field that objects do not have is found when an object comes."""
+    """As docs/how-to/admission.md describes: an expression that does not compile is refused on
+    write; a missing field is found when an object is evaluated."""
     for wrong in ("object.data.x ==", "request.nonsense == 'a'", "nonsense == 'a'", "1"):
         spec = policy(must(wrong), failurePolicy=failure_policy)
         reply = await server.client.post(POLICIES, {"metadata": {"name": "p"}, "spec": spec})
@@ -213,7 +215,8 @@ async def test_what_is_wrong_in_an_expression(server: RunningServer, failure_pol
 
 
 async def test_parameters_need_the_right_to_read_them(server: RunningServer) -> None:
-    """Who may not read secrets cannot have a policy read them; masters may."""
+    """A user without read permission on Secrets cannot use them as parameters; system:masters
+    may."""
     await give(
         server,
         "policies",
@@ -240,11 +243,11 @@ async def test_parameters_need_the_right_to_read_them(server: RunningServer) -> 
     await jane.close()
 
 
-async def test_others_are_answered_while_an_expression_takes_long(
+async def test_expensive_expressions_do_not_block_other_requests(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Expressions that are dear, also in variables, messages and conditions of webhooks, are not
-    evaluated where requests are answered: they hold up their own write alone."""
+    """Expensive expressions, also in variables, messages and match conditions of webhooks, are
+    evaluated off the event loop: they delay only their own write."""
     begun: asyncio.Queue[str] = asyncio.Queue()
     go_on: asyncio.Queue[None] = asyncio.Queue()
     run = OffloadedEvaluations.run
@@ -278,7 +281,7 @@ async def test_others_are_answered_while_an_expression_takes_long(
     jane = client_of(server)
     body = {"metadata": {"name": "a"}, "data": {f"key-{number}": "" for number in range(12)}}
     write = asyncio.ensure_future(jane.post(maps, body))
-    for _ in range(3):  # the condition of the webhook, the variable, the message
+    for _ in range(3):  # match condition of the webhook, variable, message
         assert await asyncio.wait_for(begun.get(), WAIT_SECONDS) == "jane"
         assert (await server.client.get(maps)).status == 200
         assert not write.done()

@@ -36,7 +36,7 @@ Host = Callable[..., Any]
 
 @pytest_asyncio.fixture
 async def host(start: StartServer) -> AsyncIterator[Host]:
-    """Starts a server that hosts gears, with the namespace `default`."""
+    """Starts a server that serves gears, with the namespace `default`."""
     hosted: list[Resource] = []
 
     async def host_gears(conversion: Object, **options: Any) -> RunningServer:

@@ -1,4 +1,4 @@
-"""A custom kind in two versions of which a webhook makes one another, and a server that hosts it.
+"""A custom kind with two versions, converted by a webhook, and a server that serves it.
 
 In v1 a gear has `spec.teeth`, in v2 `spec.shape.teeth`. It is stored in v1.
 """
@@ -44,7 +44,7 @@ _SCHEMAS: dict[str, Object] = {
 
 
 def convert(obj: Object, target: str) -> Object:
-    """What the webhook does."""
+    """The webhook's conversion."""
     metadata = {**obj["metadata"], "labels": {**obj["metadata"].get("labels", {})}}
     metadata["labels"]["seen-in"] = target.rpartition("/")[2]
     spec = obj["spec"]
@@ -64,7 +64,7 @@ def gear(name: str, teeth: int, *, version: str = "v1", **metadata: Any) -> Obje
 
 
 def definition(conversion: Object, *, storage: str = "v1") -> Object:
-    """A definition whose names were accepted."""
+    """A CRD whose names were accepted."""
     columns = {
         "v1": [{"name": "Teeth", "type": "integer", "jsonPath": ".spec.teeth"}],
         "v2": [{"name": "Teeth", "type": "integer", "jsonPath": ".spec.shape.teeth"}],
@@ -104,7 +104,7 @@ def gears(
     remote: RemoteConversion | None = None,
     seconds_max: float = 30.0,
 ) -> Resource:
-    """The resource that a server hosts."""
+    """The resource that a server serves."""
     found = definition_of(definition(conversion, storage=storage), revision=1)
     if remote is None:
         webhook = webhook_of(found.conversion)
@@ -121,12 +121,12 @@ def catalog_with(resource: Resource) -> Catalog:
 
 
 def names_of(webhook: ConversionWebhook) -> list[list[str]]:
-    """The names of the objects of each question, in order."""
+    """The names of the objects of each ConversionReview, in order."""
     return [question.names for question in webhook.questions]
 
 
 def changed(**metadata: Any) -> Callable[[Object, str], Object]:
-    """Conversion that also changes some metadata, which nobody may."""
+    """Conversion that also changes metadata, which is not allowed."""
 
     def wrong(obj: Object, target: str) -> Object:
         found = convert(obj, target)

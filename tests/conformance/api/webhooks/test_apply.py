@@ -1,4 +1,4 @@
-"""Managed fields of a kind that somebody else converts: each entry is compared in its version."""
+"""Managed fields of a kind with webhook conversion: each entry is compared in its version."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def managed(reply: Reply) -> list[tuple[str, str, Any]]:
     return [(each["manager"], each["apiVersion"], each["fieldsV1"]) for each in found]
 
 
-async def test_fields_are_contested_in_each_version(server: RunningServer) -> None:
-    """What one applies in v1 another cannot change in v2, and what is forced moves."""
+async def test_conflicts_across_versions(server: RunningServer) -> None:
+    """A field applied in v1 conflicts with an apply in v2, and moves if forced."""
     api = server.client
     made = await apply(api, f"{OLD}/a", gear("a", 12), "one")
     assert (made.status, managed(made)) == (
@@ -36,7 +36,7 @@ async def test_fields_are_contested_in_each_version(server: RunningServer) -> No
 
 
 async def test_updates_are_tracked_across_versions(server: RunningServer) -> None:
-    """An update in one version takes the field from whoever has it in another."""
+    """An update in one version takes the field from the manager that has it in another."""
     api = server.client
     await apply(api, f"{OLD}/a", gear("a", 12), "one")
     body = {"spec": {"shape": {"teeth": 14}}}
@@ -45,8 +45,11 @@ async def test_updates_are_tracked_across_versions(server: RunningServer) -> Non
     assert [(who, version) for who, version, _ in managed(reply)] == [("two", V2)]
 
 
-async def test_nobody_converts(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """When nobody answers, a write that needs no conversion goes on, and entries are kept."""
+async def test_without_a_conversion_webhook(
+    server: RunningServer, webhook: ConversionWebhook
+) -> None:
+    """If the webhook does not respond, a write that needs no conversion succeeds, and managed
+    fields are kept."""
     api = server.client
     await apply(api, f"{NEW}/a", gear("a", 12, version="v2"), "two")
     await webhook.stop()

@@ -1,4 +1,5 @@
-"""Webhooks that answer wrongly, late or not at all: a clear error, and nobody else is harmed."""
+"""Conversion webhooks with wrong, late or missing responses: a clear error, and no effect on
+other requests."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ async def test_wrong_objects(
     wrong: Callable[[Object, str], Object],
     message: str,
 ) -> None:
-    """An object that comes back as another one is refused, and nothing is stored or served."""
+    """A converted object with another identity is refused, and nothing is stored or served."""
     api = server.client
     await make(api, 1)
     webhook.convert = wrong
@@ -72,7 +73,7 @@ async def test_wrong_objects(
 
 
 async def test_metadata_is_restored(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """Whatever else comes back in the metadata of an object, it is as it was."""
+    """All other metadata in the webhook's response is replaced by the original."""
     api = server.client
     await make(api, 1, finalizers=["example.com/hold"])
     before = (await api.get(f"{OLD}/g-0000")).json["metadata"]
@@ -103,7 +104,7 @@ WRONG_ANSWERS = [
 async def test_wrong_answers(
     server: RunningServer, webhook: ConversionWebhook, behave: Any, message: str
 ) -> None:
-    """An answer that is no review fails the request, and only that."""
+    """A response that is no ConversionReview fails the request, and only that."""
     api = server.client
     await make(api, 1)
     webhook.behave = behave
@@ -118,8 +119,10 @@ async def test_wrong_answers(
     assert (await api.get(f"{NEW}/g-0000")).status == 200
 
 
-async def test_own_words(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """What the webhook says when it refuses is told to the client."""
+async def test_failure_message_of_the_webhook(
+    server: RunningServer, webhook: ConversionWebhook
+) -> None:
+    """The message of a refused conversion is returned to the client."""
     api = server.client
     await make(api, 1)
 
@@ -133,7 +136,7 @@ async def test_own_words(server: RunningServer, webhook: ConversionWebhook) -> N
 
 
 async def test_hanging(host: Host, webhook: ConversionWebhook) -> None:
-    """While a webhook hangs, other kinds and the stored version are served; then it is given up."""
+    """While a webhook hangs, other kinds and the stored version are served; then it times out."""
     server: RunningServer = await host(webhook.definition_part(), seconds_max=HANG_SECONDS)
     api = server.client
     await make(api, 1)
@@ -163,8 +166,8 @@ async def test_hanging(host: Host, webhook: ConversionWebhook) -> None:
     assert (await api.get(f"{NEW}/g-0000")).status == 200
 
 
-async def test_gone_and_back(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """A webhook that is gone fails requests; one that was only restarted does not."""
+async def test_stopped_and_restarted(server: RunningServer, webhook: ConversionWebhook) -> None:
+    """A stopped webhook fails requests; one that was only restarted does not."""
     api = server.client
     await make(api, 3)
     assert (await api.get(f"{NEW}/g-0000")).status == 200
@@ -180,10 +183,10 @@ async def test_gone_and_back(server: RunningServer, webhook: ConversionWebhook) 
     assert (await api.get(f"{NEW}/g-0002")).status == 200
 
 
-async def test_authorities(host: Host, webhook: ConversionWebhook, tmp_path: Path) -> None:
-    """Only a server that the definition's own authority vouches for is asked."""
-    stranger = make_certificate(tmp_path / "stranger", name="stranger")
-    pem = stranger.ca_file.read_bytes()
+async def test_ca_bundle(host: Host, webhook: ConversionWebhook, tmp_path: Path) -> None:
+    """Only a webhook whose certificate is signed by the CRD's caBundle is called."""
+    other_ca = make_certificate(tmp_path / "stranger", name="stranger")
+    pem = other_ca.ca_file.read_bytes()
     other = webhook.definition_part()
     other["webhook"]["clientConfig"]["caBundle"] = base64.b64encode(pem).decode()
     server: RunningServer = await host(other)

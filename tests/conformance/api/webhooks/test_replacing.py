@@ -1,4 +1,4 @@
-"""Definitions that change while requests and watches wait for a webhook."""
+"""CRDs that change while requests and watches wait for a webhook."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILED = f"conversion webhook for {V1}, Kind=Gear failed: "
 
 
 def replace(server: RunningServer, resource: Resource) -> None:
-    """Host another resource in the place of the gears, as a changed definition would."""
+    """Serves another resource instead of the gears, as after a change of the CRD."""
     catalog = server.assembly.catalog
     before = catalog.named("example.com", "gears")
     assert before is not None
@@ -37,30 +37,30 @@ def replace(server: RunningServer, resource: Resource) -> None:
     catalog.host(resource)
 
 
-class Hanging:
-    """Holds all answers of a webhook back until it is told otherwise."""
+class HangingWebhook:
+    """Delays all responses of a webhook until `end` is called."""
 
     def __init__(self, webhook: ConversionWebhook) -> None:
         self._webhook = webhook
-        self._go_on = asyncio.Event()
-        self.was_asked = asyncio.Event()
+        self._released = asyncio.Event()
+        self.was_called = asyncio.Event()
         webhook.behave = self._answer
 
     async def _answer(self, review: Object) -> Object:
-        self.was_asked.set()
-        await self._go_on.wait()
+        self.was_called.set()
+        await self._released.wait()
         return self._webhook.answer(review)
 
     def end(self) -> None:
         self._webhook.behave = None
-        self._go_on.set()
+        self._released.set()
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "patch", "get", "list", "deletecollection"])
-async def test_replaced_while_under_way(
+async def test_replaced_during_a_request(
     server: RunningServer, webhook: ConversionWebhook, verb: str
 ) -> None:
-    """A request that waits while its definition changes is done anew, as the new one says."""
+    """A request that waits while its CRD changes is repeated with the new one."""
     api = server.client
     await make(api, 2)
     before = server.assembly.catalog.named("example.com", "gears")
@@ -77,12 +77,12 @@ async def test_replaced_while_under_way(
     request = asyncio.ensure_future(requests.pop(verb))
     for other in requests.values():
         other.close()
-    hanging = Hanging(webhook)
-    await hanging.was_asked.wait()
+    hanging = HangingWebhook(webhook)
+    await hanging.was_called.wait()
     replace(server, gears({}, storage="v2", remote=before.remote))
     hanging.end()
     reply = await request
-    # An update must say what it was made from; that it is asked for shows that it was looked at.
+    # An update must carry a resource version; this error shows that it was validated.
     assert reply.status == {"create": 201, "update": 422}.get(verb, 200), reply.body
     stored = {"create": "n", "patch": "g-0000"}.get(verb)
     if stored is not None:
@@ -93,17 +93,17 @@ async def test_replaced_while_under_way(
 
 
 async def test_watches_end_when_replaced(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """A watch ends when its definition changes, also one that waits for a conversion."""
+    """A watch ends when its CRD changes, even while it waits for a conversion."""
     api = server.client
     await make(api, 1)
     before = server.assembly.catalog.named("example.com", "gears")
     assert before is not None
     seen = await api.watch(NEW)
     assert await seen.next() is not None
-    hanging = Hanging(webhook)
+    hanging = HangingWebhook(webhook)
     waits = await api.watch(f"{NEW}?resourceVersion={(await api.get(OLD)).version}")
     await api.patch(f"{OLD}/g-0000", {"spec": {"teeth": 5}})
-    await hanging.was_asked.wait()
+    await hanging.was_called.wait()
     replace(server, gears({}, storage="v2", remote=before.remote))
     assert await seen.next() is None
     assert await waits.next() is None
@@ -114,17 +114,17 @@ async def test_watches_end_when_replaced(server: RunningServer, webhook: Convers
     assert event["object"]["spec"]["shape"] == {"teeth": 5}
 
 
-async def test_other_watches_go_on(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """While the conversions of one watch hang, watches of other versions and kinds go on."""
+async def test_other_watches_continue(server: RunningServer, webhook: ConversionWebhook) -> None:
+    """While the conversions of one watch hang, watches of other versions and kinds continue."""
     api = server.client
     await make(api, 1)
     version = (await api.get(OLD)).version
     waits = await api.watch(f"{NEW}?resourceVersion={version}&allowWatchBookmarks=true")
     same_kind = await api.watch(f"{OLD}?resourceVersion={version}")
     other_kind = await api.watch(CONFIG_MAPS)
-    hanging = Hanging(webhook)
+    hanging = HangingWebhook(webhook)
     await api.patch(f"{OLD}/g-0000", {"spec": {"teeth": 5}})
-    await hanging.was_asked.wait()
+    await hanging.was_called.wait()
     await api.post(CONFIG_MAPS, config_map("c"))
     assert (await same_kind.next() or {})["type"] == "MODIFIED"
     assert (await other_kind.next() or {})["type"] == "ADDED"
@@ -137,14 +137,14 @@ async def test_other_watches_go_on(server: RunningServer, webhook: ConversionWeb
 async def test_a_bad_object_ends_only_its_watches(
     server: RunningServer, webhook: ConversionWebhook
 ) -> None:
-    """An object that cannot be converted ends the watches that ask for it, and no others."""
+    """An object that cannot be converted ends the watches that need it, and no others."""
     api = server.client
     await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     other = NEW.replace("default", "other")
     assert (await api.post(OLD, gear("good", 1))).status == 201
-    hanging = Hanging(webhook)
-    first = await api.watch(NEW)  # so that what follows is asked for together
-    await hanging.was_asked.wait()
+    hanging = HangingWebhook(webhook)
+    first = await api.watch(NEW)  # so that the following objects are converted together
+    await hanging.was_called.wait()
     assert (await api.post(OLD.replace("default", "other"), gear("bad", 1))).status == 201
     watches = [await api.watch(each) for each in (other, NEW, other)]
     webhook.convert = lambda obj, target: (

@@ -1,4 +1,4 @@
-"""Objects of a kind that somebody else converts, through the whole server, over every verb."""
+"""Objects of a kind with webhook conversion, through the whole server, with every verb."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FAILED = f"conversion webhook for {V1}, Kind=Gear failed: "
 
 @EVERY_STORE
 async def test_both_versions(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """What is created in one version is stored in the other, and read in both."""
+    """An object created in one version is stored in the other, and read in both."""
     api = server.client
     made = await api.post(NEW, gear("a", 12, version="v2"))
     assert made.status == 201
     assert made.json["apiVersion"] == V2
     assert made.json["spec"] == {"shape": {"teeth": 12}, "colour": "grey"}
-    assert names_of(webhook) == [["a"]]  # the answer needed no question of its own
+    assert names_of(webhook) == [["a"]]  # the response needed no conversion
     stored = await server.raw(f"{KEY}/a")
     assert (stored["apiVersion"], stored["spec"]) == (V1, {"teeth": 12})
     old = await api.get(f"{OLD}/a")
@@ -45,13 +45,13 @@ async def test_both_versions(server: RunningServer, webhook: ConversionWebhook) 
         new = await api.get(f"{NEW}/a")
         assert (new.status, new.version) == (200, made.version)
         assert new.json["spec"] == {"shape": {"teeth": 12}, "colour": "grey"}
-    assert len(webhook.questions) == 2  # a state of an object is converted once
+    assert len(webhook.questions) == 2  # each state of an object is converted once
     assert webhook.questions[-1].path == "/convert?timeout=30s"
 
 
 @EVERY_STORE
 async def test_update_and_patch(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """A change in one version is a change in the other; what changes nothing writes nothing."""
+    """A change in one version is visible in the other; a no-op writes nothing."""
     api = server.client
     await make(api, 1)
     new = await api.get(f"{NEW}/g-0000")
@@ -95,8 +95,10 @@ async def test_delete(server: RunningServer) -> None:
     assert (await api.get(OLD)).names == []
 
 
-async def test_list_in_few_questions(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """Five hundred objects are one question, and none the second time."""
+async def test_lists_are_converted_in_one_request(
+    server: RunningServer, webhook: ConversionWebhook
+) -> None:
+    """500 objects are converted by one request, and the second list needs none."""
     api = server.client
     for number in range(500):
         obj = {**gear(f"g-{number:04}", number), "metadata": {"name": f"g-{number:04}"}}
@@ -119,7 +121,7 @@ async def test_list_in_few_questions(server: RunningServer, webhook: ConversionW
 
 
 async def test_selection(server: RunningServer) -> None:
-    """Labels are those that the client sees: whoever converts may change them."""
+    """Label selectors use the converted labels: a conversion may change them."""
     api = server.client
     await make(api, 3, labels={"colour": "red"})
     assert len((await api.get(f"{NEW}?labelSelector=seen-in=v2")).names) == 3
@@ -138,7 +140,7 @@ async def test_selection(server: RunningServer) -> None:
 
 @EVERY_STORE
 async def test_older_page(server: RunningServer) -> None:
-    """A page of a list at a version that memory has left behind is converted, too."""
+    """A page at a resource version no longer in memory is converted too."""
     api = server.client
     await make(api, 4)
     page = await api.get(f"{NEW}?limit=2")
@@ -149,7 +151,7 @@ async def test_older_page(server: RunningServer) -> None:
 
 
 async def test_forms(server: RunningServer) -> None:
-    """Tables and metadata alone show the version that was asked for."""
+    """Tables and PartialObjectMetadata have the requested version."""
     api = server.client
     await make(api, 2)
     table = await api.get(NEW, accept=TABLE)
@@ -169,7 +171,7 @@ async def test_forms(server: RunningServer) -> None:
 
 @EVERY_STORE
 async def test_watch(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """A watch gets every change, in order, converted once for all who watch the same version."""
+    """A watch gets every change, in order, converted once for all watchers of the same version."""
     api = server.client
     await make(api, 3)
     watches = [await api.watch(NEW) for _ in range(4)]
@@ -194,7 +196,7 @@ async def test_watch(server: RunningServer, webhook: ConversionWebhook) -> None:
 
 
 async def test_watch_ends_with_an_error(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """A change that cannot be converted is not left out: the watch ends, and says why."""
+    """A change that cannot be converted is not omitted: the watch ends with an error."""
     api = server.client
     await make(api, 1)
     watch = await api.watch(NEW)
@@ -214,7 +216,7 @@ async def test_watch_ends_with_an_error(server: RunningServer, webhook: Conversi
 
 
 async def test_delete_collection(server: RunningServer, webhook: ConversionWebhook) -> None:
-    """All objects of a collection are deleted, with one question for all of them."""
+    """All objects of a collection are deleted, with one conversion request."""
     api = server.client
     await make(api, 40, labels={"a": "b"})
     deleted = await api.delete(f"{NEW}?labelSelector=seen-in=v2")
@@ -226,7 +228,7 @@ async def test_delete_collection(server: RunningServer, webhook: ConversionWebho
 
 
 async def test_storage_version_changes(host: Host, webhook: ConversionWebhook) -> None:
-    """Objects in two stored versions are listed in both, each converted only where it must be."""
+    """Objects in two stored versions are listed in both, each converted only if needed."""
     server: RunningServer = await host(webhook.definition_part(), storage="v2")
     api = server.client
     await server.put_raw(f"{KEY}/a", gear("a", 1, namespace="default"))
@@ -244,7 +246,7 @@ async def test_storage_version_changes(host: Host, webhook: ConversionWebhook) -
 
 
 async def test_rewrite_by_batches(host: Host, webhook: ConversionWebhook) -> None:
-    """A rewrite converts many objects at once, and names those that could not be."""
+    """A rewrite converts many objects at once, and names those that failed."""
     server: RunningServer = await host(webhook.definition_part(), storage="v2")
     for number in range(60):
         body = gear(f"g-{number:04}", number, namespace="default")
@@ -270,7 +272,7 @@ async def test_rewrite_by_batches(host: Host, webhook: ConversionWebhook) -> Non
 
 
 async def test_terminating(server: RunningServer) -> None:
-    """Nothing is created any more while the definition is being deleted; the rest goes on."""
+    """No object can be created while the CRD is being deleted; other requests work."""
     api = server.client
     await make(api, 1)
     resource = server.assembly.catalog.named("example.com", "gears")
