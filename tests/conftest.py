@@ -1,4 +1,4 @@
-"""For all tests: their sizes and order, and the closing table with the time of each area."""
+"""For all tests: their sizes and order, and the final table with the time of each area."""
 
 import gc
 import logging
@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, settings
 from tests.folder_fixtures import FolderFixtures
 from tests.sizes import NAMED, SIZES
 
-# The suites there use plain asserts; let pytest explain them too.
+# These suites use plain asserts; let pytest rewrite them too.
 pytest.register_assert_rewrite("restow.testing")
 
-# Tests start hundreds of processes. If each of them compiled all that it imports, whatever the
-# environment says about that, most of the time would go there.
+# Tests start hundreds of processes. Without cached bytecode, whatever the environment sets, most of
+# the time would be spent on compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Some systems let a group write what is new, and servers refuse such files.
+# On some systems new files are group-writable, and servers refuse such files.
 os.umask(0o022)
 
 TESTS = Path(__file__).parent
@@ -30,19 +30,19 @@ TESTS = Path(__file__).parent
 COLLECTOR_THRESHOLDS = (20_000, 50, 100)
 """As in a server."""
 
-# Folders that say how a test works. What it is about is the folder inside, if there is one.
-MANNERS = frozenset({"unit", "conformance", "e2e"})
+# Folders for kinds of tests. The area is the folder inside, if there is one.
+TEST_KINDS = frozenset({"unit", "conformance", "e2e"})
 
-# Folders of tests that take long: real processes, whole searches, worlds, disks that fail.
-LONG_ONES = frozenset({"conformance", "e2e", "model", "scenarios", "storage"})
-LONGEST = frozenset({"simulation"})
+# Folders of slow tests: real processes, complete searches, simulated clusters, disk faults.
+SLOW = frozenset({"conformance", "e2e", "model", "scenarios", "storage"})
+SLOWEST = frozenset({"simulation"})
 
 for _name, _sizes in NAMED.items():
     settings.register_profile(
         _name,
         deadline=None,  # tests share the machine; pytest's own limit is enough
         derandomize=_sizes.hypothesis_derandomised,
-        # Derandomised runs replay nothing, so they need no record of failures either.
+        # Derandomised runs replay nothing, so they need no database of failures.
         database=None if _sizes.hypothesis_derandomised else settings().database,
         max_examples=_sizes.hypothesis_examples,
         print_blob=True,
@@ -54,8 +54,9 @@ for _name, _sizes in NAMED.items():
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_starts() -> Iterator[None]:
-    """Start servers in less time. Those that `restow up` and its like start begin anew anyway."""
-    # Here, because what is rewritten must not have been imported.
+    """Starts servers faster, by forking. Processes started by `restow up` and the like start
+    normally."""
+    # Imported here: modules whose asserts are rewritten must not have been imported before.
     from tests.support.child_process import ChildProcess
     from tests.support.warm_start import WarmStarter
 
@@ -73,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.timeout is None:
         config.option.timeout = SIZES.test_seconds_max
     if hasattr(config.option, "loadscopereorder"):  # an option of xdist
-        config.option.loadscopereorder = False  # by the number of tests; see `turn_of`
+        config.option.loadscopereorder = False  # by the number of tests; see `priority_of`
     config.pluginmanager.register(AreaTimes(), "area-times")
     config.pluginmanager.register(FolderFixtures(), "folder-fixtures")
 
@@ -81,35 +82,34 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.user_properties.append(("area", area_of(item)))
-    if hasattr(config, "workerinput"):  # side by side
-        items.sort(key=turn_of)
+    if hasattr(config, "workerinput"):  # in parallel
+        items.sort(key=priority_of)
 
 
 def pytest_collection_finish() -> None:
-    """Let Python's garbage collector look less often, and not at the tests themselves, which are
-    half of what there is."""
+    """Runs Python's garbage collector less often, and excludes the collected tests, which are
+    half of all objects."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
-def turn_of(item: pytest.Item) -> int:
-    """When a test has its turn: those of the longest files first. Files that take little time are
-    kept for the end: a worker that has nothing else to do takes many of these, while another one
-    ends what it has begun."""
+def priority_of(item: pytest.Item) -> int:
+    """Returns the order in which tests run: the longest files first. Short files come last: an
+    idle worker runs many of them while another finishes its file."""
     folders = set(item.path.relative_to(TESTS).parts[:-1])
-    return 0 if LONGEST & folders else 1 if LONG_ONES & folders else 2
+    return 0 if SLOWEST & folders else 1 if SLOW & folders else 2
 
 
 def area_of(item: pytest.Item) -> str:
-    """The area of a test: its marker, otherwise its folder."""
+    """Returns the area of a test: its marker, otherwise its folder."""
     marker = item.get_closest_marker("area")
     if marker is not None:
         return str(marker.args[0])
     folders = item.path.relative_to(TESTS).parts[:-1]
     if not folders:
         return "other"
-    if folders[0] in MANNERS and len(folders) > 1:
+    if folders[0] in TEST_KINDS and len(folders) > 1:
         return folders[1]
     return folders[0]
 
@@ -150,7 +150,7 @@ class AreaTimes:
 
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
-    """A test that runs a command in this process leaves the log of the process as it was: the
+    """A test that runs a command in this process leaves the process' logging unchanged: the
     commands set the handlers and the level of the root logger."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

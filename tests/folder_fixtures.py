@@ -1,7 +1,7 @@
-"""What the tests of a folder share ends when they are over, not when all tests are.
+"""Ends the fixtures that the tests of a folder share after its last test, not after all tests.
 
-A fixture with the scope `session` in a folder's conftest is usually a server or a store: a process,
-which takes its share of the machine as long as it lives. The next tests are of another folder.
+A fixture with scope `session` in a folder's conftest is usually a server or a store: a process that
+uses CPU and memory while it runs. The next tests are in another folder.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 
 
 class FolderFixtures:
-    """Lets such fixtures end with their folder, as pytest does it for the scope `package` where a
-    folder is one."""
+    """Ends such fixtures with their folder, as pytest does for the scope `package` if the folder
+    is a package."""
 
     def __init__(self) -> None:
         self._folders: dict[str, pytest.Directory] = {}
-        """Of the test that runs, by id: the ids of fixtures begin with one of these."""
+        """The running test's node ID; the base IDs of its fixtures are prefixes of it."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -35,5 +35,5 @@ class FolderFixtures:
         finally:
             folder = self._folders.get(fixturedef.baseid)
             if fixturedef.scope == "session" and folder is not None:
-                # Pytest ends it with the session, too; what has ended is not ended twice.
+                # Pytest also finishes it with the session; finishing twice has no effect.
                 folder.addfinalizer(partial(fixturedef.finish, request))

@@ -1,6 +1,6 @@
 """How large each test is: all sizes, in one place.
 
-`make test` runs them small, `make test-long` runs the same tests whole. This is the only file
+`make test` runs them small, `make test-long` runs the same tests in full. This is the only file
 that reads RESTOW_TEST_SIZE. A new size is one line in the class and one in each instance.
 """
 
@@ -17,55 +17,55 @@ class Sizes:
     """The time limit of one test."""
 
     warm_starts: bool
-    """Whether servers branch off a process that has imported their code, and do not begin anew."""
+    """Whether servers are forked from a process that has imported their code."""
 
     hypothesis_examples: int
-    """Examples of one property, unless the test says otherwise."""
+    """Examples per property, unless the test sets another number."""
 
     hypothesis_derandomised: bool
-    """Whether every run tries the same examples."""
+    """Whether every run uses the same examples."""
 
     fuzz_examples: int
-    """Inputs near to good ones, for each reader of bytes."""
+    """Nearly valid inputs, for each parser."""
 
     fuzz_runs: int
-    """Inputs of one run over all readers, guided by what they execute."""
+    """Inputs of one run over all parsers, guided by coverage."""
 
     generated_requests: int
-    """Requests as the OpenAPI documents ask, for each operation."""
+    """Valid requests according to the OpenAPI documents, for each operation."""
 
     generated_requests_bad: int
-    """Requests that are not as they ask; these take longer to make."""
+    """Invalid requests; they take longer to generate."""
 
     generated_alike_once: bool
-    """Whether what all kinds of a group do alike is tried with bad requests for one of them."""
+    """Whether behaviour that all kinds of a group share is tested for one of them only."""
 
     generated_properties_max: int
-    """Fields of one schema, as if drawn, that generated bodies may have."""
+    """Fields of one schema, with references expanded, that generated bodies may have."""
 
     client_suites: tuple[str, ...]
-    """Tests that clients ship in their packages, and that are run on our server."""
+    """Tests from the packages of clients, run against this server."""
 
     sqlite_kill_cycles: int
     """How often the writing process is killed."""
 
     sqlite_fault_stride: int
-    """Every so many-th write of the workload is made to fail."""
+    """Every n-th write of the workload fails."""
 
     sqlite_power_cuts: int
-    """How often the power is cut; a workload has a few thousand points where it can be."""
+    """How often a power failure is simulated; a workload has a few thousand points for it."""
 
     storage_workers: int
     """Processes that write one store at the same time."""
 
     storage_increments: int
-    """How often each of them counts up."""
+    """Increments by each of them."""
 
     storage_commits: int
-    """Length of a random history, from each revision of which a watch is opened."""
+    """Length of a random history; a watch is opened from each of its revisions."""
 
     storage_machine_examples: int
-    """Programs on which a driver is compared with memory."""
+    """Programs on which a driver is compared with the in-memory store."""
 
     storage_machine_steps: int
     """Steps of each of these programs."""
@@ -77,11 +77,11 @@ class Sizes:
     """Kinds that each of them reports, besides the built-in ones."""
 
     aggregated_rollings: tuple[tuple[str, str], ...]
-    """Stores of the main servers, and places of the aggregated servers' objects, in which releases
-    are rolled up and down."""
+    """Stores of the main servers, combined with the stores of aggregated servers' objects, in
+    which releases are rolled up and down."""
 
     coordination_seeds: int
-    """Random scenarios that servers go through, for each mode."""
+    """Random scenarios of servers, for each mode."""
 
     coordination_steps: int
     """Steps of each of them."""
@@ -90,46 +90,46 @@ class Sizes:
     """Seeds of the simulator."""
 
     advice_worlds: int
-    """Seeds of the simulator's worlds about advice."""
+    """Seeds of the simulator's clusters for upgrade advice."""
 
     mutant_worlds: int
-    """Seeds that are tried for a mutant that its recorded seed does not show any more."""
+    """Seeds tried for a mutant that its recorded seed no longer detects."""
 
     migration_objects: int
-    """Objects that are migrated while something goes wrong."""
+    """Objects that are migrated during faults."""
 
     migration_rollbacks: int
-    """How often a server goes back to the older release in the middle, for each store."""
+    """Rollbacks of a server in the middle of a migration, for each store."""
 
     switch_writes: int
-    """Writes of a custom resource while its storage version goes to and fro."""
+    """Writes of a custom resource while its storage version switches repeatedly."""
 
     switch_writes_converted: int
-    """The same, where a slow webhook converts them."""
+    """The same, with a slow conversion webhook."""
 
     migration_stores: tuple[str, ...]
-    """Where it hardly matters in which store they are."""
+    """Stores for tests that hardly depend on the store."""
 
     fire_seconds: float
-    """How long servers are under load while something is done to them, unless that takes longer."""
+    """Minimum time of load on servers during an operation."""
 
     fire_stores: tuple[str, ...]
-    """On which they are."""
+    """The stores of these servers."""
 
     mixed_stores: tuple[str, ...]
-    """Stores on which servers of an earlier commit run beside present ones."""
+    """Stores on which servers of an earlier commit run beside current ones."""
 
     ledger_stores: tuple[str, ...]
-    """Stores of the clusters that are attacked under a load with a ledger."""
+    """Stores of the clusters under fault injection, with a ledger of all writes."""
 
     ledger_rounds: int
-    """How often releases are rolled to and fro there."""
+    """How often releases are rolled up and down there."""
 
     ledger_writes: int
-    """Acknowledged writes that are waited for after each step."""
+    """Acknowledged writes to wait for after each step."""
 
     ledger_per_second: float
-    """Operations a second that the load tries."""
+    """Operations per second that the load generator attempts."""
 
 
 SMALL: Final = Sizes(
@@ -230,8 +230,8 @@ PROVE: Final = replace(
     ledger_writes=LONG.ledger_writes,
     ledger_per_second=LONG.ledger_per_second,
 )
-"""For `make prove`, which runs by these tests what is about disks and the ledger, and the rest by
-itself."""
+"""For `make prove`, which uses these tests for disks and the ledger, and its own runs for the
+rest."""
 
 NAMED: Final = {"small": SMALL, "long": LONG, "prove": PROVE}
 

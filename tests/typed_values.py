@@ -1,4 +1,4 @@
-"""Values of structs for Hypothesis: right ones, and ones that are nearly right.
+"""Hypothesis strategies for values of structs: valid ones, and nearly valid ones.
 
 Not here: tests.
 """
@@ -22,7 +22,7 @@ from restow.apimachinery.types import (
 )
 from restow.kinds.types import load_types
 
-# Enough for pods inside of workloads; deeper structs get no optional structs any more.
+# Enough for pods in workloads; deeper structs get no optional structs.
 DEPTH_MAX = 6
 
 KINDS = (
@@ -78,7 +78,7 @@ def struct_of(group: str, version: str, kind: str) -> Struct:
     return struct
 
 
-# Kinds, and structs that random kinds seldom reach.
+# Kinds, and structs that random kinds seldom contain.
 structs = st.sampled_from(KINDS).map(lambda kind: struct_of(*kind)) | st.sampled_from(
     (
         SCHEMA_NAME,
@@ -92,12 +92,12 @@ structs = st.sampled_from(KINDS).map(lambda kind: struct_of(*kind)) | st.sampled
 
 
 def holds_schemas(struct: Struct) -> bool:
-    """Whether a schema stands somewhere inside; the quick test gives up on those."""
+    """Returns whether the struct contains a JSON schema; the quick test stops at those."""
     return any(each.name == SCHEMA_NAME for each in reachable(struct))
 
 
 def reachable(struct: Struct) -> Iterator[Struct]:
-    """The struct and all that it leads to, each once."""
+    """Returns the struct and all structs reachable from it, each once."""
     seen = {struct.name}
     waiting = [struct]
     while waiting:
@@ -145,7 +145,7 @@ _SPECIALS: dict[Special, st.SearchStrategy[Any]] = {
 
 @st.composite
 def values_of(draw: st.DrawFn, struct: Struct, *, depth: int = 0) -> dict[str, Any]:
-    """An object that fits the struct; not yet canonical."""
+    """Generates an object of the struct's type; not yet canonical."""
     fields = [field for field in struct if field.json not in ("kind", "apiVersion")]
     count_max = 5 if depth < DEPTH_MAX else 1
     chosen = draw(st.lists(st.sampled_from(fields), max_size=count_max)) if fields else []
@@ -178,7 +178,7 @@ def _values(struct: Struct, type_: Type, depth: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def near_values_of(draw: st.DrawFn, struct: Struct) -> dict[str, Any]:
-    """The same with a few places overwritten by anything, or with fields that do not exist."""
+    """The same with a few fields overwritten by arbitrary values, or with unknown fields."""
     value = draw(values_of(struct))
     for _ in range(draw(st.integers(0, 3))):
         place: Any = value

@@ -1,4 +1,4 @@
-"""Definitions that no server may take, each with one thing wrong."""
+"""Invalid CRDs, each with one error."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.crds.building import (
 Change = Callable[[Json], None]
 
 
-def sound(group: str) -> Json:
-    """Nothing is wrong with this one."""
+def valid(group: str) -> Json:
+    """A CRD without errors."""
     schema = struct({"spec": struct({"name": text(maxLength=10), "size": integer()})})
     return definition(group, "Thing", [version("v1", schema)])
 
 
 def with_schema(**properties: Any) -> Change:
-    """Another spec."""
+    """With another schema."""
 
     def change(made: Json) -> None:
         _schema(made)["properties"] = {"spec": struct(properties)}
@@ -88,7 +88,7 @@ def in_group(group: str) -> Change:
 
 
 def approved(by: str, *, group: str = "things.k8s.io") -> Change:
-    """In a group that only Kubernetes itself may use."""
+    """In a group that is reserved for Kubernetes."""
 
     def change(made: Json) -> None:
         in_group(group)(made)
@@ -98,7 +98,7 @@ def approved(by: str, *, group: str = "things.k8s.io") -> Change:
 
 
 def changed(group: str, change: Change) -> Json:
-    made = deepcopy(sound(group))
+    made = deepcopy(valid(group))
     change(made)
     return made
 
@@ -113,7 +113,7 @@ def rules(*found: Json) -> Json:
 
 
 def nested(depth: int) -> Json:
-    """Objects inside objects."""
+    """Nested objects."""
     made = text()
     for _ in range(depth):
         made = struct({"a": made})
@@ -229,7 +229,7 @@ CHANGES: Final[dict[str, Change]] = {
     "rule-looks-back-in-a-list": with_schema(
         a=array(text(maxLength=5, **rules(rule("self == oldSelf"))), maxItems=5)
     ),
-    # Columns, fields, parts.
+    # Columns, selectable fields, subresources.
     "column-without-path": with_traits(additionalPrinterColumns=[column("A", "")]),
     "column-path-is-wrong": with_traits(additionalPrinterColumns=[column("A", "spec.a")]),
     "column-type-unknown": with_traits(additionalPrinterColumns=[column("A", ".spec.a", "text")]),
@@ -303,4 +303,4 @@ TAKEN: Final[dict[str, Change]] = {
     "deep": with_schema(a=nested(60)),
     "pattern-that-explodes-elsewhere": with_schema(a=text(pattern="^(a+)+$")),
 }
-"""Definitions that look wrong, and are taken."""
+"""CRDs that look invalid, and are valid."""

@@ -1,7 +1,7 @@
-"""The words in which the definitions of this folder are written.
+"""Builders for the CRDs of this folder.
 
-A `Family` is a definition with objects of its kind: some that any server takes, some that it must
-refuse, each with what the refusal says. Only data is made here; nobody is asked anything.
+A `Family` is a CRD with objects of its kind: some that any server must accept, some that it must
+refuse, each with the expected causes. Only data is built here; no requests are sent.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDisc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blame:
+class Cause:
     """One cause in the Status of a refusal."""
 
     field: str
     reason: str
     message: str
-    """A part of it."""
+    """Part of the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An object or a definition that is not taken, and why."""
+    """An object or a CRD that is refused, and why."""
 
     name: str
     obj: Json
-    causes: tuple[Blame, ...]
-    """All of them, in whatever order."""
+    causes: tuple[Cause, ...]
+    """All of them, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A value of a field, and what is said of it; no reason: it is taken."""
+    """A value of a field, and the expected result; without a reason: accepted."""
 
     value: Any
     message: str = ""
@@ -52,13 +52,13 @@ def yes(value: Any) -> Verdict:
 
 
 def no(value: Any, message: str, *, reason: str = "FieldValueInvalid", at: str = "") -> Verdict:
-    """`at` is the place inside of the field; `<nil>`: no place is named."""
+    """`at` is the path inside the field; `<nil>`: no field is named."""
     return Verdict(value, message, reason, at if at == "<nil>" else f"spec.a{at}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A definition, with objects of its kind."""
+    """A CRD, with objects of its kind."""
 
     definition: Json
     good: tuple[Json, ...] = ()
@@ -85,7 +85,7 @@ class Family:
         return bool(self.definition["spec"]["scope"] == "Namespaced")
 
     def path(self, *parts: str, version: str = "", namespace: str = "default") -> str:
-        """The path of the collection, or of an object, or of a part of an object."""
+        """Returns the path of the collection, of an object, or of a subresource."""
         version = version or self.definition["spec"]["versions"][0]["name"]
         place = f"/namespaces/{namespace}" if self.namespaced else ""
         return "/".join([f"/apis/{self.group}/{version}{place}/{self.plural}", *parts])
@@ -101,7 +101,7 @@ def definition(
     names: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Json:
-    """A CustomResourceDefinition."""
+    """Builds a CustomResourceDefinition."""
     plural = plural or f"{kind.lower()}s"
     return {
         "apiVersion": API_VERSION,
@@ -127,7 +127,7 @@ def version(
     status: bool = False,
     **more: Any,
 ) -> Json:
-    """One version of a definition. A schema of None is left out."""
+    """Builds one version of a CRD. A schema of None is left out."""
     made: Json = {"name": name, "served": served, "storage": storage}
     if schema is not None:
         made["schema"] = {"openAPIV3Schema": schema}
@@ -175,7 +175,7 @@ def array(items: Json, **more: Any) -> Json:
 
 
 def list_map(items: Json, *keys: str, **more: Any) -> Json:
-    """A list whose items are found by some of their fields."""
+    """A list of type map, with its keys."""
     return array(
         items, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}, **more
     )
@@ -194,14 +194,14 @@ UNCHECKED: Final = (
     "FieldValueInvalid",
     "Invalid value: null: some validation rules were not checked because the object was invalid",
 )
-"""Blamed in addition when an object is too wrong for the rules of its schema."""
+"""Additional cause when an object is too invalid for the rules of its schema to run."""
 
 INT_OR_STRING: Final[Json] = {"x-kubernetes-int-or-string": True}
 ANYTHING: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def conditions() -> Json:
-    """What controllers say of an object, one entry for each type."""
+    """The status conditions, one entry for each type."""
     return list_map(
         struct(
             {
@@ -230,7 +230,7 @@ def instance(family_group: str, version_name: str, kind: str, name: str, **parts
 
 @dataclass(slots=True)
 class Maker:
-    """Makes objects of one kind, good and bad."""
+    """Builds objects of one kind, valid and invalid."""
 
     group: str
     version: str
@@ -243,6 +243,6 @@ class Maker:
         return instance(self.group, self.version, self.kind, name, **parts)
 
     def refuse(self, name: str, spec: Json, *causes: tuple[str, str, str]) -> None:
-        """Note an object that is refused for (field, reason, part of the message)."""
-        blames = tuple(Blame(field=field, reason=reason, message=m) for field, reason, m in causes)
+        """Adds an object that is refused for (field, reason, part of the message)."""
+        blames = tuple(Cause(field=field, reason=reason, message=m) for field, reason, m in causes)
         self.bad.append(Refused(name=name, obj=self.good(name, spec), causes=blames))

@@ -1,7 +1,7 @@
-"""A family in the shape of a certificate manager: six kinds that refer to each other.
+"""A family modelled on a certificate manager: six kinds that refer to each other.
 
-Issuers nest one way of issuing inside another, requests move through conditions, and every kind
-has columns for people.
+Issuers nest one issuing configuration inside another, requests have conditions, and every kind has
+printer columns.
 """
 
 from __future__ import annotations
@@ -469,6 +469,6 @@ def challenge(group: str = GROUP) -> Family:
 
 
 def ready(obj: Json, status: str = "True", message: str = "issued") -> Json:
-    """The object with a condition, as its controller writes it."""
+    """Returns the object with a condition, as its controller writes it."""
     said = {"type": "Ready", "status": status, "reason": "Issued", "message": message}
     return obj | {"status": {"conditions": [said]}}

@@ -1,4 +1,4 @@
-"""A family in the shape of a gateway API: rules in CEL, lists that are maps, two versions."""
+"""A family modelled on the gateway API: CEL rules, lists of type map, two versions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def families(group: str = GROUP) -> list[Family]:
 
 
 def gateway(group: str = GROUP) -> Family:
-    """Listeners, each found by its name, with rules over all of them."""
+    """Listeners, keyed by name, with rules over all of them."""
     listener = struct(
         {
             "name": text(minLength=1, maxLength=253),
@@ -258,7 +258,7 @@ def _refuse_gateways(make: Maker, http: Json) -> None:
 
 
 def http_route(group: str = GROUP) -> Family:
-    """Matches, filters and weights, with bounds so that the rules have a price."""
+    """Matches, filters and weights, with bounds so that the rules have a bounded cost."""
     path = struct(
         {
             "type": text(enum=["Exact", "PathPrefix", "RegularExpression"], default="PathPrefix"),

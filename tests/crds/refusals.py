@@ -1,7 +1,7 @@
-"""What a server says of each definition in `broken`: (field, reason, part of the message).
+"""The expected causes for each CRD in `broken`: (field, reason, part of the message).
 
-The words are those that clients of Kubernetes know. Of what a library says inside of them (the
-place of a mistake in a pattern or a rule) nothing is asked.
+The messages are those of Kubernetes. The parts that come from a library (the position of an error
+in a pattern or a rule) are not checked.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ REFUSALS: Final[dict[str, Causes]] = {
     ),
     "same-version-twice": (("spec.versions", INVALID, "must contain unique version names"),),
     "version-in-capitals": (
-        # The reference also blames spec.version, a field that there is not.
+        # The reference also names spec.version, a field that does not exist.
         ("spec.versions[0].name", INVALID, 'Invalid value: "V1": a DNS-1035 label must consist of'),
     ),
     "warning-without-deprecation": (

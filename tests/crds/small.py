@@ -1,4 +1,4 @@
-"""Small definitions, each about one thing: the least there is, a scale, a cluster's, an old one."""
+"""Small CRDs, each for one aspect: the minimum, a scale, a cluster-scoped kind, an old schema."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def families(group: str = GROUP) -> list[Family]:
 
 
 def minimal(group: str = GROUP, **spec: Any) -> Family:
-    """Nothing but what every definition needs: every field of its objects is pruned."""
+    """Only the required fields of a CRD: every field of its objects is pruned."""
     make = Maker(group, "v1", "Nothing")
     made = definition(group, "Nothing", [version("v1", struct())], plural="nothings", **spec)
     return Family(definition=made, good=(make.good("a"),))
 
 
 def widget(group: str = GROUP, *, more: dict[str, Any] | None = None, **traits: Any) -> Family:
-    """A kind with a few fields, for tests that are about something else."""
+    """A kind with a few fields, for tests of other aspects."""
     schema = struct(
         {
             "spec": struct(
@@ -55,7 +55,7 @@ def widget(group: str = GROUP, *, more: dict[str, Any] | None = None, **traits: 
 
 
 def scalable(group: str = GROUP) -> Family:
-    """A kind whose size anybody can change who knows what a scale is."""
+    """A kind with a scale subresource."""
     make = Maker(group, "v1", "Squad")
     schema = struct(
         {
@@ -116,7 +116,7 @@ def cluster_wide(group: str = GROUP) -> Family:
 
 
 def old(group: str = GROUP) -> Family:
-    """A kind from before schemas: whatever it is given, it keeps."""
+    """A kind without a structural schema: it preserves every field."""
     make = Maker(group, "v1", "Relic")
     made = definition(group, "Relic", [version("v1", struct(**ANYTHING))])
     good = make.good("any", {"a": {"b": [1, None, "c"]}}, extra={"kept": True})

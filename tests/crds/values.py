@@ -1,7 +1,7 @@
-"""Values of single fields: which their schemas take, and what is said of the others.
+"""Values of single fields: valid ones, and invalid ones with their causes.
 
-The field that has the schema is `spec.a`. `no` says what a value is blamed for: a part of the
-message, the reason, and the place inside of the field.
+The field that has the schema is `spec.a`. `no` has the expected part of the message, the reason,
+and the path inside the field.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A family in the shape of a workflow engine: deep, and larger than all others together.
+"""A family modelled on a workflow engine: deep, and larger than all others together.
 
-Templates hold pod-like specs, steps of steps and free-form parameters. The schema is generated;
-real ones are, too. Recursion cannot be said in a structural schema, so it is unrolled to a depth.
+Templates hold pod-like specs, steps of steps and free-form parameters. The schema is generated, as
+are real ones. A structural schema cannot be recursive, so it is unrolled to a depth.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.crds.building import (
 
 GROUP: Final = "workflows.example.net"
 NESTING: Final = 3
-"""How deep templates may stand inside each other."""
+"""How deeply templates may be nested."""
 _PHASES: Final = ["Pending", "Running", "Succeeded", "Skipped", "Failed", "Error"]
 
 
@@ -38,7 +38,7 @@ def families(group: str = GROUP) -> list[Family]:
 
 
 def workflow(group: str = GROUP) -> Family:
-    """Deep, large, with status beside the spec rather than behind a path of its own."""
+    """Deep, large, with a status that is an ordinary field instead of a subresource."""
     make = Maker(group, "v1alpha1", "Workflow")
     container = {
         "name": "main",
@@ -126,7 +126,7 @@ def workflow(group: str = GROUP) -> Family:
 
 
 def workflow_template(group: str = GROUP) -> Family:
-    """Whole objects inside an object, kept as they are."""
+    """Complete objects inside an object, preserved unchanged."""
     make = Maker(group, "v1alpha1", "WorkflowTemplate")
     made = definition(
         group,

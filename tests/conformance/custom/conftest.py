@@ -1,4 +1,4 @@
-"""One server for all tests of custom resources, and a group for each of them."""
+"""One server for all tests of custom resources, and a group for each test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBERS: Final = count(1)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that servers run on."""
+    """The event loop that servers run on."""
     return {"uvloop": uvloop.new_event_loop}
 
 

@@ -1,8 +1,8 @@
-"""The server for the tests of custom resources, and what they say to it.
+"""The server for the tests of custom resources, and helpers for requests to it.
 
-It is a real process, so that definitions go all their way: names are accepted by the housekeeping,
-resources are registered and then hosted. All tests of a worker share it, each in an API group of
-its own, so none has to clean up.
+It is a real process, so that CRDs take the full path: controllers accept their names, resources are
+registered and then served. All tests of a worker share it, each in an API group of its own, so none
+has to clean up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN_CHARACTERS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a server is, and who may do everything there."""
+    """The address of a server, and the credentials of its administrator."""
 
     port: int
     token: str
@@ -43,7 +43,7 @@ def place_of(server: ServerProcess) -> Place:
 async def until(
     ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], *, what: str = ""
 ) -> Any:
-    """Ask until the answer is as wanted; the answer."""
+    """Repeats a request until the response is as wanted; returns the response."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         found = await ask()
@@ -55,7 +55,7 @@ async def until(
 
 
 def condition(definition: Json, name: str) -> Json:
-    """What a definition's status says of one thing; empty when nothing."""
+    """Returns a condition of a CRD; empty if it has none of this type."""
     for each in definition.get("status", {}).get("conditions") or []:
         if each["type"] == name:
             return dict(each)
@@ -63,18 +63,18 @@ def condition(definition: Json, name: str) -> Json:
 
 
 def is_true(name: str) -> Callable[[Reply], bool]:
-    """Whether an answer has a condition that holds."""
+    """Returns a check that a response has a condition with status True."""
     return lambda reply: condition(reply.json, name).get("status") == "True"
 
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A server as the tests of custom resources see it."""
+    """A server, with helpers for custom resources."""
 
     api: ApiClient
 
     async def define(self, definition: Json) -> Json:
-        """Create a definition and wait until it can be used."""
+        """Creates a CRD and waits until it is established."""
         reply = await self.api.post(CRDS, definition)
         assert reply.status == 201, reply.body
         return await self.established(definition["metadata"]["name"])
@@ -86,7 +86,7 @@ class Custom:
         return dict(reply.json)
 
     async def use(self, family: Family) -> Family:
-        """Define a family and wait until its objects can be listed."""
+        """Creates a family's CRD and waits until its objects can be listed."""
         await self.define(family.definition)
         await until(lambda: self.api.get(family.path()), lambda reply: reply.status == 200)
         return family
@@ -97,7 +97,7 @@ class Custom:
         return dict(reply.json)
 
     async def redefine(self, name: str, change: Callable[[Json], None]) -> Json:
-        """Change a definition, whoever else writes it at the same time; it as it was accepted."""
+        """Changes a CRD, with retries on conflicts; returns the response."""
 
         async def attempt() -> Reply:
             found = (await self.api.get(f"{CRDS}/{name}")).json
@@ -108,11 +108,11 @@ class Custom:
         assert reply.status == 200, reply.body
         return dict(reply.json)
 
-    async def gone(self, path: str) -> None:
+    async def wait_until_deleted(self, path: str) -> None:
         await until(lambda: self.api.get(path), lambda reply: reply.status == 404, what="404")
 
 
 def causes(reply: Reply) -> list[tuple[str, str, str]]:
-    """What an answer blames: (field, reason, message), sorted."""
+    """Returns the causes of a refusal: (field, reason, message), sorted."""
     found = reply.json.get("details", {}).get("causes", [])
     return sorted((each.get("field", ""), each["reason"], each["message"]) for each in found)

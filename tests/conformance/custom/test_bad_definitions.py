@@ -1,4 +1,4 @@
-"""Definitions that are refused, and those that only look as if they were."""
+"""Invalid CRDs, and CRDs that only look invalid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE_CHARACTERS: Final = 5_000
 
 @pytest.mark.parametrize("name", broken.CHANGES)
 async def test_refused(name: str, group: str, api: ApiClient) -> None:
-    """Each mistake is refused with all its causes, in the words that clients know."""
+    """Each error is refused with all its causes, with Kubernetes' messages."""
     definition = broken.changed(group, broken.CHANGES[name])
     reply = await api.post(CRDS, definition)
     assert (reply.status, reply.reason) == (422, "Invalid"), reply.body
@@ -42,20 +42,20 @@ async def test_refused(name: str, group: str, api: ApiClient) -> None:
 
 
 @pytest.mark.parametrize("name", broken.TAKEN)
-async def test_taken(name: str, group: str, custom: Custom) -> None:
-    """What looks wrong and is not is established like any other."""
+async def test_valid(name: str, group: str, custom: Custom) -> None:
+    """A valid CRD that looks invalid is established like any other."""
     await custom.define(broken.changed(group, broken.TAKEN[name]))
 
 
 async def test_wrong_types(group: str, api: ApiClient) -> None:
-    """A definition whose own fields have the wrong type is no definition at all."""
+    """A CRD whose own fields have the wrong type cannot be decoded."""
     for change in (broken.with_spec(versions="v1"), broken.with_names(shortNames="a")):
         reply = await api.post(CRDS, broken.changed(group, change))
         assert (reply.status, reply.reason) == (400, "BadRequest"), reply.body
 
 
 async def test_unknown_fields_of_definitions(group: str, api: ApiClient) -> None:
-    """A field that no definition has is dropped, warned of, or refused, as the client wishes."""
+    """An unknown field of a CRD is dropped, warned of, or refused, according to fieldValidation."""
     definition = broken.changed(group, broken.with_spec(colour="red"))
     strict = await api.post(f"{CRDS}?fieldValidation=Strict", definition)
     assert (strict.status, strict.reason) == (400, "BadRequest")
@@ -68,7 +68,7 @@ async def test_unknown_fields_of_definitions(group: str, api: ApiClient) -> None
 
 @pytest.mark.parametrize("depth", DEPTHS)
 async def test_depth(depth: int, group: str, api: ApiClient) -> None:
-    """However deep a schema is, the answer is a clear one, and the server goes on."""
+    """However deep a schema is, the response is clear, and the server keeps running."""
     opening = '{"type":"object","properties":{"a":' * depth
     deep = opening + '{"type":"string"}' + "}}" * depth
     text = (
@@ -85,7 +85,7 @@ async def test_depth(depth: int, group: str, api: ApiClient) -> None:
 
 
 async def test_yaml_bomb(api: ApiClient) -> None:
-    """References inside YAML do not multiply."""
+    """YAML aliases are not expanded without limit."""
     lines = ["a: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     reply = await api.post(CRDS, "\n".join(lines).encode(), content_type=YAML)
@@ -93,9 +93,9 @@ async def test_yaml_bomb(api: ApiClient) -> None:
 
 
 async def test_hostile_pattern(group: str, custom: Custom, api: ApiClient) -> None:
-    """A pattern that takes other engines for ever is answered at once."""
+    """A pattern with catastrophic backtracking in other engines is evaluated at once."""
     schema = struct({"spec": struct({"a": {"type": "string", "pattern": "^(a+)+$"}})})
-    definition = broken.sound(group)
+    definition = broken.valid(group)
     definition["spec"]["versions"] = [version("v1", schema)]
     await custom.define(definition)
     obj = Maker(group, "v1", "Thing").good("evil", {"a": "a" * HOSTILE_CHARACTERS + "!"})
@@ -105,8 +105,8 @@ async def test_hostile_pattern(group: str, custom: Custom, api: ApiClient) -> No
 
 
 async def test_renamed_group(group: str, custom: Custom, api: ApiClient) -> None:
-    """A definition keeps its group, scope, plural and, once established, its kind."""
-    found = await custom.define(broken.sound(group))
+    """Group, scope, plural and, once established, kind of a CRD are immutable."""
+    found = await custom.define(broken.valid(group))
     path = f"{CRDS}/{found['metadata']['name']}"
     for change, wanted in RENAMES:
         renamed = (await api.get(path)).json

@@ -1,4 +1,4 @@
-"""The life of a definition: accepted, established, changed, in conflict, deleted, made again."""
+"""The lifecycle of a CRD: accepted, established, changed, in conflict, deleted, created again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
 async def test_created(group: str, custom: Custom, api: ApiClient) -> None:
-    """A new definition is given its defaults at once, and its names and conditions soon after."""
+    """A new CRD has its defaults at once, and its accepted names and conditions soon after."""
     reply = await api.post(CRDS, small.minimal(group).definition)
     assert reply.status == 201
     made = reply.json
@@ -45,7 +45,7 @@ async def test_created(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_status_of_the_client(group: str, custom: Custom, api: ApiClient) -> None:
-    """What a client claims in the status of a new definition, or of a change, is not believed."""
+    """A status that a client sends with a new or changed CRD is ignored."""
     definition = small.minimal(group).definition | {
         "status": {
             "storedVersions": ["v9"],
@@ -64,7 +64,7 @@ async def test_status_of_the_client(group: str, custom: Custom, api: ApiClient) 
 
 
 async def test_generation(group: str, custom: Custom) -> None:
-    """A change of the spec counts up the generation; a label does not."""
+    """A change of the spec increments the generation; a label does not."""
     family = small.widget(group)
     await custom.define(family.definition)
     labelled = await custom.redefine(
@@ -109,7 +109,8 @@ async def test_new_names(group: str, custom: Custom, api: ApiClient) -> None:
 async def test_names_in_conflict(
     names: Json, reason: str, group: str, custom: Custom, api: ApiClient
 ) -> None:
-    """Who comes second with a name is not served, is told why, and is once the first has gone."""
+    """The second CRD with a name is not served, has the reason in its conditions, and is served
+    once the first is deleted."""
     first = await custom.use(small.widget(group))
     second = small.scalable(group)
     second.definition["spec"]["names"].update(names)
@@ -139,7 +140,7 @@ async def test_names_in_conflict(
 
 
 async def test_deleted_with_its_objects(group: str, custom: Custom, api: ApiClient) -> None:
-    """A definition that is deleted takes its objects with it, and its path with them."""
+    """Deleting a CRD deletes its objects, and its path."""
     family = await custom.use(small.widget(group))
     for number in range(5):
         await custom.create(family, Maker(group, "v1", "Widget").good(f"w{number}"))
@@ -148,14 +149,15 @@ async def test_deleted_with_its_objects(group: str, custom: Custom, api: ApiClie
     reply = await api.delete(f"{CRDS}/{family.name}")
     assert (reply.status, "deletionTimestamp" in reply.json["metadata"]) == (200, True)
     assert reply.json["metadata"]["finalizers"] == [FINALIZER]
-    await custom.gone(f"{CRDS}/{family.name}")
+    await custom.wait_until_deleted(f"{CRDS}/{family.name}")
     assert {event["type"] for event in await watch.take(5)} == {"DELETED"}
-    await custom.gone(family.path())
-    await custom.gone(f"/apis/{group}")
+    await custom.wait_until_deleted(family.path())
+    await custom.wait_until_deleted(f"/apis/{group}")
 
 
-async def test_objects_that_hold_on(group: str, custom: Custom, api: ApiClient) -> None:
-    """A definition waits for an object with a finalizer; meanwhile nothing new is created."""
+async def test_objects_with_finalizers(group: str, custom: Custom, api: ApiClient) -> None:
+    """A terminating CRD waits for an object with a finalizer; meanwhile no object can be
+    created."""
     family = await custom.use(small.widget(group))
     held = Maker(group, "v1", "Widget").good("held")
     held["metadata"]["finalizers"] = ["example.org/hold"]
@@ -184,15 +186,15 @@ async def test_objects_that_hold_on(group: str, custom: Custom, api: ApiClient) 
     assert "create not allowed while custom resource definition is terminating" in refused.message
     released = await api.patch(family.path("held"), {"metadata": {"finalizers": None}})
     assert released.status == 200
-    await custom.gone(f"{CRDS}/{family.name}")
+    await custom.wait_until_deleted(f"{CRDS}/{family.name}")
 
 
-async def test_made_again(group: str, custom: Custom, api: ApiClient) -> None:
-    """A definition made again is another one: no old objects, and its own schema and version."""
+async def test_created_again(group: str, custom: Custom, api: ApiClient) -> None:
+    """A CRD created again is a new one: no old objects, and its own schema and version."""
     family = await custom.use(small.widget(group))
     await custom.create(family, family.good[0])
     await api.delete(f"{CRDS}/{family.name}")
-    await custom.gone(f"{CRDS}/{family.name}")
+    await custom.wait_until_deleted(f"{CRDS}/{family.name}")
     again = small.widget(group)
     again.definition["spec"]["versions"] = [
         version("v2", struct({"spec": struct({"size": text()})}))
@@ -205,7 +207,7 @@ async def test_made_again(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_schema_changed(group: str, custom: Custom, api: ApiClient) -> None:
-    """A changed schema holds for all objects: new fields are kept, defaults appear in old ones."""
+    """A changed schema applies to all objects: new fields are kept, defaults appear in old ones."""
     family = await custom.use(small.widget(group))
     await custom.create(family, family.good[0])
 
@@ -225,11 +227,11 @@ async def test_schema_changed(group: str, custom: Custom, api: ApiClient) -> Non
 
 
 async def test_conflicting_writes(group: str, custom: Custom, api: ApiClient) -> None:
-    """An update from an old version of a definition is refused, as with every kind."""
-    found = await custom.define(broken.sound(group))
+    """An update from an old version of a CRD is refused, as for every kind."""
+    found = await custom.define(broken.valid(group))
     path = f"{CRDS}/{found['metadata']['name']}"
     stale = found | {"metadata": found["metadata"] | {"resourceVersion": "1"}}
     reply = await api.put(path, stale)
     assert (reply.status, reply.reason) == (409, "Conflict")
-    again = await api.post(CRDS, broken.sound(group))
+    again = await api.post(CRDS, broken.valid(group))
     assert (again.status, again.reason) == (409, "AlreadyExists")

@@ -1,4 +1,4 @@
-"""Entries of managed fields that clients send with custom objects."""
+"""Managed fields that clients send with custom objects."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from tests.crds.building import Maker, struct, text
 from tests.support.api_client import MERGE_PATCH, ApiClient
 
 
-async def test_an_empty_list_says_nothing(group: str, custom: Custom, api: ApiClient) -> None:
-    """Of a custom object entries stay when an empty list is sent; an empty entry clears them."""
+async def test_an_empty_list_is_ignored(group: str, custom: Custom, api: ApiClient) -> None:
+    """Managed fields of a custom object stay when an empty list is sent; an empty entry clears
+    them."""
     family = await custom.use(one(group, struct({"a": text()})))
     made = await api.post(family.path(), Maker(group, "v1", "Widget").good("a", {"a": "1"}))
     path = family.path("a")

@@ -1,4 +1,4 @@
-"""Definitions in the shape of well-known ones: what they take, what they refuse, and why."""
+"""CRDs modelled on well-known ones: valid objects, invalid objects, and the causes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAKERS: Final[dict[str, Callable[[str], Family]]] = {
 
 @pytest.mark.parametrize("name", MAKERS)
 async def test_family(name: str, group: str, custom: Custom, api: ApiClient) -> None:
-    """Good objects are kept, with every value they had; bad ones are refused with all causes."""
+    """Valid objects are stored with every value; invalid ones are refused with all causes."""
     family = await custom.use(MAKERS[name](group))
     for obj in family.good:
         made = await custom.create(family, obj)
@@ -61,7 +61,7 @@ async def test_family(name: str, group: str, custom: Custom, api: ApiClient) -> 
 
 
 def within(part: object, whole: object) -> bool:
-    """Whether all that was given is there, but for nulls, which need not be kept."""
+    """Returns whether all values of `part` are in `whole`, except nulls, which may be dropped."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(
             value is None or (key in whole and within(value, whole[key]))
@@ -77,7 +77,7 @@ def within(part: object, whole: object) -> bool:
 
 
 async def test_whole_family_in_one_group(group: str, custom: Custom, api: ApiClient) -> None:
-    """Kinds of one group stand beside each other, in one discovery document."""
+    """Kinds of one group are served side by side, in one discovery document."""
     families = certificates.families(group)
     for family in families:
         await custom.use(family)
@@ -88,7 +88,7 @@ async def test_whole_family_in_one_group(group: str, custom: Custom, api: ApiCli
 
 
 async def test_large_definition(group: str, custom: Custom, api: ApiClient) -> None:
-    """A schema of hundreds of kilobytes is kept whole, and its defaults work in its depth."""
+    """A schema of hundreds of kilobytes is stored completely, and its nested defaults apply."""
     family = workflows.workflow(group)
     assert len(orjson.dumps(family.definition)) > LARGE_BYTES
     found = await custom.define(family.definition)

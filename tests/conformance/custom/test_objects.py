@@ -1,4 +1,4 @@
-"""Writing custom objects: what is kept, filled in, checked, and by which path."""
+"""Writes of custom objects: pruning, defaults, validation, and subresources."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def one(group: str, spec: Json, **traits: object) -> Family:
 
 
 async def test_pruning(group: str, custom: Custom, api: ApiClient) -> None:
-    """Unknown fields are dropped at every depth, but for places that keep them."""
+    """Unknown fields are dropped at every depth, except where the schema preserves them."""
     spec = struct(
         {
             "known": struct({"a": text()}),
@@ -73,7 +73,8 @@ async def test_pruning(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_field_validation(group: str, custom: Custom, api: ApiClient) -> None:
-    """Unknown and duplicate fields are refused, warned of or ignored, as the client wishes."""
+    """Unknown and duplicate fields are refused, warned of or ignored, according to
+    fieldValidation."""
     family = await custom.use(small.widget(group))
     body = (
         f'{{"apiVersion":"{group}/v1","kind":"Widget","metadata":{{"name":"a"}},'
@@ -95,7 +96,8 @@ async def test_field_validation(group: str, custom: Custom, api: ApiClient) -> N
 
 
 async def test_defaults(group: str, custom: Custom) -> None:
-    """Defaults fill what is missing, in depth; a null counts as missing where it is not allowed."""
+    """Defaults fill missing fields, nested ones too; a null counts as missing where it is not
+    allowed."""
     spec = struct(
         {
             "a": struct({"b": integer(default=1)}, default={}),
@@ -124,7 +126,8 @@ async def test_defaults(group: str, custom: Custom) -> None:
 
 
 async def test_patches(group: str, custom: Custom, api: ApiClient) -> None:
-    """Merge and JSON patches work; a strategic one is not for custom resources."""
+    """Merge and JSON patches work; strategic merge patches are not supported for custom
+    resources."""
     family = await custom.use(small.widget(group))
     await custom.create(family, family.good[0])
     path = family.path("a")
@@ -157,8 +160,8 @@ async def test_yaml(group: str, custom: Custom, api: ApiClient) -> None:
     assert (reply.status, reply.json["spec"]["size"]) == (201, 3)
 
 
-async def test_status_apart(group: str, custom: Custom, api: ApiClient) -> None:
-    """With a path for the status, each path writes its half; only the spec has generations."""
+async def test_status_subresource(group: str, custom: Custom, api: ApiClient) -> None:
+    """With a status subresource, each path writes its half; only the spec has generations."""
     family = await custom.use(certificates.certificate(group))
     claimed = certificates.ready(family.good[0])
     made = await custom.create(family, claimed)
@@ -181,8 +184,8 @@ async def test_status_apart(group: str, custom: Custom, api: ApiClient) -> None:
     assert (await api.get(family.path("web", "status"))).json == changed.json
 
 
-async def test_status_not_apart(group: str, custom: Custom, api: ApiClient) -> None:
-    """Without such a path the status is a field like others, and counts in the generation."""
+async def test_without_status_subresource(group: str, custom: Custom, api: ApiClient) -> None:
+    """Without it the status is an ordinary field, and counts in the generation."""
     family = await custom.use(small.widget(group))
     made = await custom.create(family, family.good[0] | {"status": {"phase": "new"}})
     assert made["status"] == {"phase": "new"}
@@ -192,7 +195,7 @@ async def test_status_not_apart(group: str, custom: Custom, api: ApiClient) -> N
 
 
 async def test_scale(group: str, custom: Custom, api: ApiClient) -> None:
-    """The scale shows and changes the replicas, as a kind that all clients know."""
+    """The scale subresource shows and changes the replicas, as autoscaling/v1 Scale."""
     family = await custom.use(small.scalable(group))
     await custom.create(family, family.good[0])
     status = {"status": {"replicas": 2, "selector": "app=alpha"}}
@@ -217,7 +220,7 @@ async def test_scale(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_rules_over_time(group: str, custom: Custom, api: ApiClient) -> None:
-    """A rule that looks at the old value holds for changes only, and has the reason it asks for."""
+    """A rule with oldSelf applies to updates only, and has the declared reason."""
     family = await custom.use(gateways.gateway(group))
     await custom.create(family, family.good[0])
     reply = await api.patch(family.path("outer"), {"spec": {"gatewayClassName": "slow"}})
@@ -233,7 +236,7 @@ async def test_rules_over_time(group: str, custom: Custom, api: ApiClient) -> No
 
 
 async def test_ratcheting(group: str, custom: Custom, api: ApiClient) -> None:
-    """What has become invalid may stay as it is; what is touched must be valid."""
+    """A value that has become invalid may stay unchanged; changed values must be valid."""
     family = await custom.use(
         one(group, struct({"name": text(), "size": integer(), "tags": array(text())}))
     )
@@ -264,15 +267,15 @@ async def test_ratcheting(group: str, custom: Custom, api: ApiClient) -> None:
         UNCHECKED[:2],
         ("spec.tags[0]", "FieldValueNotSupported"),
     ]
-    mended = await api.patch(family.path("a"), {"spec": {"name": "abc"}}, MERGE_PATCH)
-    assert mended.status == 200
+    fixed = await api.patch(family.path("a"), {"spec": {"name": "abc"}}, MERGE_PATCH)
+    assert fixed.status == 200
 
 
 @pytest.mark.parametrize(
     ("name", "status"), [("fine-name.x", 201), ("Bad", 422), ("a" * 254, 422), ("", 422)]
 )
 async def test_names(name: str, status: int, group: str, custom: Custom, api: ApiClient) -> None:
-    """Names of custom objects follow the rules of all objects."""
+    """Names of custom objects follow the general rules."""
     family = await custom.use(small.minimal(group))
     reply = await api.post(family.path(), Maker(group, "v1", "Nothing").good(name))
     assert reply.status == status, reply.body
@@ -281,7 +284,7 @@ async def test_names(name: str, status: int, group: str, custom: Custom, api: Ap
 
 
 async def test_namespaces(group: str, custom: Custom, api: ApiClient) -> None:
-    """A namespaced kind needs a namespace that exists; a cluster's kind has none."""
+    """A namespaced kind needs an existing namespace; a cluster-scoped kind has none."""
     family = await custom.use(small.widget(group))
     nowhere = await api.post(family.path(namespace="nowhere"), family.good[0])
     assert (nowhere.status, nowhere.reason) == (404, "NotFound")
@@ -294,7 +297,7 @@ async def test_namespaces(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_generate_name_and_collections(group: str, custom: Custom, api: ApiClient) -> None:
-    """Names are made up, dry runs leave nothing, and collections are deleted by selector."""
+    """Names are generated, dry runs store nothing, and collections are deleted by selector."""
     family = await custom.use(small.widget(group))
     for number in range(3):
         obj = Maker(group, "v1", "Widget").good("")

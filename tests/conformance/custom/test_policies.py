@@ -1,4 +1,4 @@
-"""Policies about custom resources, with parameters of a custom kind, on a server of its own."""
+"""Admission policies for custom resources, with custom parameters, on a server of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINDINGS = f"{GROUP}/validatingadmissionpolicybindings"
 
 
 def limited(group: str) -> dict[str, Any]:
-    """Widgets may have so many replicas; the rule names the older version alone."""
+    """Limits the replicas of widgets; the rule names only the older version."""
     rule = {
         "apiGroups": [group],
         "apiVersions": ["v1"],
@@ -35,7 +35,7 @@ def limited(group: str) -> dict[str, Any]:
 
 
 async def test_custom_kinds_and_parameters(group: str, custom: Custom, api: ApiClient) -> None:
-    """An object written in another version is shown in the rule's; a changed limit counts."""
+    """An object written in another version is converted to the rule's; a changed limit applies."""
     schema = struct({"spec": struct({"n": integer()})})
     versions = [version("v2", schema), version("v1", schema, storage=False)]
     widgets = await custom.use(Family(definition=definition(group, "Widget", versions)))
@@ -81,7 +81,7 @@ async def test_custom_kinds_and_parameters(group: str, custom: Custom, api: ApiC
         lambda found: found.json.get("status", {}).get("observedGeneration") == 1,
     )
     checked = (await api.get(f"{POLICIES}/{name}")).json["status"]["typeChecking"]
-    assert checked == {}  # both kinds are custom, and their fields are there
+    assert checked == {}  # both kinds are custom, with typed fields
     wrong = {"validations": [{"expression": "object.spec.nothing == params.most"}]}
     assert (await api.patch(f"{POLICIES}/{name}", {"spec": wrong})).status == 200
     stored = await until(

@@ -1,4 +1,4 @@
-"""What is published of a custom resource: discovery of both kinds, and OpenAPI of both versions."""
+"""Discovery and OpenAPI of custom resources: both forms of discovery, OpenAPI v2 and v3."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update
 
 
 async def group_of(api: ApiClient, group: str) -> Json | None:
-    """The group in aggregated discovery."""
+    """Returns the group in aggregated discovery."""
     found = (await api.get("/apis", accept=AGGREGATED)).json
     for each in found["items"]:
         if each["metadata"]["name"] == group:
@@ -32,7 +32,7 @@ def is_gone(found: Any) -> bool:
 
 
 async def test_discovery(group: str, custom: Custom, api: ApiClient) -> None:
-    """A definition appears in the lists of groups, versions and resources, with all its names."""
+    """A CRD appears in the lists of groups, versions and resources, with all its names."""
     family = await custom.use(gateways.gateway(group))
     listed = (await api.get("/apis")).json["groups"]
     found = [each for each in listed if each["name"] == group]
@@ -61,14 +61,14 @@ async def test_discovery(group: str, custom: Custom, api: ApiClient) -> None:
         "verbs": ["get", "patch", "update"],
     }
     await api.delete(f"{CRDS}/{family.name}")
-    await custom.gone(f"/apis/{group}")
-    await custom.gone(f"/apis/{group}/v1")
+    await custom.wait_until_deleted(f"/apis/{group}")
+    await custom.wait_until_deleted(f"/apis/{group}/v1")
     left = (await api.get("/apis")).json["groups"]
     assert group not in [each["name"] for each in left]
 
 
 async def test_scale_in_discovery(group: str, custom: Custom, api: ApiClient) -> None:
-    """The scale of a custom resource is of the kind that all clients know."""
+    """The scale of a custom resource has kind autoscaling/v1 Scale."""
     await custom.use(small.scalable(group))
     resources = (await api.get(f"/apis/{group}/v1")).json["resources"]
     found = {each["name"]: each for each in resources}
@@ -84,7 +84,7 @@ async def test_scale_in_discovery(group: str, custom: Custom, api: ApiClient) ->
 
 
 async def test_aggregated_discovery(group: str, custom: Custom, api: ApiClient) -> None:
-    """One document tells all groups, custom ones among them, and forgets them."""
+    """One document lists all groups, including custom ones until their CRDs are deleted."""
     family = await custom.use(certificates.certificate(group))
     found = await until(lambda: group_of(api, group), is_there)
     assert found["versions"][0]["version"] == "v1"
@@ -104,23 +104,23 @@ async def test_aggregated_discovery(group: str, custom: Custom, api: ApiClient) 
 
 
 async def v3_address(api: ApiClient, group: str) -> str | None:
-    """Where the document of a group version is, as the index says."""
+    """Returns the URL of a group version's document from the index."""
     index = (await api.get("/openapi/v3")).json["paths"]
     found = index.get(f"apis/{group}/v1")
     return None if found is None else str(found["serverRelativeURL"])
 
 
 async def v3(api: ApiClient, group: str) -> Json | None:
-    """The document of a group version, if it is there."""
+    """Returns the document of a group version, if it exists."""
     address = await v3_address(api, group)
     if address is None:
         return None
     reply = await api.get(address)
-    return dict(reply.json) if reply.status == 200 else {}  # it has just got another address
+    return dict(reply.json) if reply.status == 200 else {}  # its URL has just changed
 
 
 def schema_of(document: Json, family: Family, *, version: str = "v1") -> Json | None:
-    """The schema of a kind, found by the mark that clients look for."""
+    """Returns the schema of a kind, found by `x-kubernetes-group-version-kind` as clients do."""
     schemas = document.get("components", {}).get("schemas") or document.get("definitions") or {}
     wanted = {"group": family.group, "version": version, "kind": family.kind}
     for each in schemas.values():
@@ -130,7 +130,7 @@ def schema_of(document: Json, family: Family, *, version: str = "v1") -> Json | 
 
 
 async def test_openapi_v3(group: str, custom: Custom, api: ApiClient) -> None:
-    """The document of the group has the schema as declared, all paths, and goes with the group."""
+    """The group's document has the declared schema and all paths, and is removed with the group."""
     family = await custom.use(certificates.certificate(group))
     document = await until(lambda: v3(api, group), is_there)
     schema = schema_of(document, family)
@@ -156,7 +156,7 @@ async def test_openapi_v3(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_openapi_v3_follows_the_schema(group: str, custom: Custom, api: ApiClient) -> None:
-    """A changed schema is published under another address."""
+    """A changed schema is published under another URL."""
     family = await custom.use(small.widget(group))
     before = await until(lambda: v3(api, group), is_there)
 
@@ -175,7 +175,7 @@ async def test_openapi_v3_follows_the_schema(group: str, custom: Custom, api: Ap
 
 
 async def test_openapi_v2(group: str, custom: Custom, api: ApiClient) -> None:
-    """The one old document has the kind too, without what it could not say, and forgets it."""
+    """The v2 document has the kind, without what v2 cannot express, until the CRD is deleted."""
     family = await custom.use(gateways.http_route(group))
 
     async def v2() -> Json | None:
@@ -191,8 +191,8 @@ async def test_openapi_v2(group: str, custom: Custom, api: ApiClient) -> None:
     await until(v2, is_gone)
 
 
-async def test_two_groups_stay_apart(group: str, custom: Custom, api: ApiClient) -> None:
-    """A change in one group leaves the documents of another as they are."""
+async def test_two_groups_are_independent(group: str, custom: Custom, api: ApiClient) -> None:
+    """A change in one group does not change the documents of another."""
     await custom.use(small.widget(group))
     await until(lambda: v3(api, group), is_there)
     before = await v3_address(api, group)

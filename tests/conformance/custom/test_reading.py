@@ -1,4 +1,4 @@
-"""Reading custom objects: lists, watches, tables, selectors, and only the metadata."""
+"""Reads of custom objects: lists, watches, tables, selectors, and metadata only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.api_client import (
 
 
 async def test_list(group: str, custom: Custom, api: ApiClient) -> None:
-    """Lists have the declared kind, come in pages, and each page continues the one before."""
+    """Lists have the declared list kind and are paged; each page continues the one before."""
     family = await custom.use(small.cluster_wide(group))
     make = Maker(group, "v1", "Territory")
     for number in range(5):
@@ -31,7 +31,7 @@ async def test_list(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_watch(group: str, custom: Custom, api: ApiClient) -> None:
-    """A watch shows every change of the objects, whole and in order."""
+    """A watch has every change of the objects, complete and in order."""
     family = await custom.use(small.widget(group))
     begin = (await api.get(family.path())).version
     watch = await api.watch(f"{family.path()}?resourceVersion={begin}")
@@ -48,7 +48,7 @@ async def test_watch(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_watch_ends_with_the_schema(group: str, custom: Custom, api: ApiClient) -> None:
-    """When a definition changes, its watches end; one that begins anew shows the new schema."""
+    """When a CRD changes, its watches end; a new one has the new schema."""
     family = await custom.use(small.widget(group))
     made = await custom.create(family, family.good[0])
     since = made["metadata"]["resourceVersion"]
@@ -72,7 +72,7 @@ async def test_watch_ends_with_the_schema(group: str, custom: Custom, api: ApiCl
 
 
 async def test_watch_of_definitions(group: str, api: ApiClient) -> None:
-    """Who watches definitions sees one become established."""
+    """A watch of CRDs shows one become established."""
     begin = (await api.get(f"{CRDS}?limit=1")).version
     family = small.widget(group)
     selector = f"fieldSelector=metadata.name%3D{family.name}"
@@ -91,7 +91,7 @@ async def test_watch_of_definitions(group: str, api: ApiClient) -> None:
 
 
 async def test_table(group: str, custom: Custom, api: ApiClient) -> None:
-    """The columns of a definition are shown, behind the name, with what their paths find."""
+    """The CRD's columns follow the name, with the values at their JSON paths."""
     family = await custom.use(certificates.certificate(group))
     await custom.create(family, family.good[0])
     made = (await api.get(family.path("web"))).json
@@ -115,7 +115,7 @@ async def test_table(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_table_without_columns(group: str, custom: Custom, api: ApiClient) -> None:
-    """Without columns of its own a kind shows name and age."""
+    """Without additionalPrinterColumns a kind has name and age."""
     family = await custom.use(small.widget(group))
     await custom.create(family, family.good[0])
     found = (await api.get(family.path("a"), accept=TABLE)).json
@@ -124,7 +124,7 @@ async def test_table_without_columns(group: str, custom: Custom, api: ApiClient)
 
 
 async def test_cells(group: str, custom: Custom, api: ApiClient) -> None:
-    """Cells of every type: numbers, booleans, lists, what is missing, and what does not fit."""
+    """Cells of every type: numbers, booleans, lists, missing values, and values of a wrong type."""
     columns = [
         column("Size", ".spec.size", "integer"),
         column("Enabled", ".spec.enabled", "boolean"),
@@ -145,7 +145,7 @@ async def test_cells(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_metadata_only(group: str, custom: Custom, api: ApiClient) -> None:
-    """Whoever asks for the metadata gets nothing else."""
+    """A request for PartialObjectMetadata gets only the metadata."""
     family = await custom.use(small.widget(group))
     made = await custom.create(family, family.good[0])
     one = (await api.get(family.path("a"), accept=PARTIAL)).json
@@ -168,7 +168,7 @@ async def gateways_of(group: str, custom: Custom) -> Family:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_selectable_fields(version: str, group: str, custom: Custom, api: ApiClient) -> None:
-    """Declared fields select, in lists and watches, as names do; others are refused."""
+    """selectableFields work in lists and watches, like metadata.name; other fields are refused."""
     family = await gateways_of(group, custom)
     path = family.path(version=version)
     for selector, wanted in (
@@ -197,7 +197,7 @@ async def test_selectable_fields(version: str, group: str, custom: Custom, api: 
 
 
 async def test_label_selectors(group: str, custom: Custom, api: ApiClient) -> None:
-    """Labels select custom objects as they select all others."""
+    """Label selectors work for custom objects as for all others."""
     family = await custom.use(small.widget(group))
     for name, tier in (("a", "front"), ("b", "back"), ("c", "")):
         obj = Maker(group, "v1", "Widget").good(name)

@@ -19,7 +19,7 @@ from tests.support.api_client import ApiClient
 STATES = "/apis/migration.k8s.io/v1alpha1/storagestates"
 SCHEMA = struct({"spec": struct({"size": integer()})})
 SEEN_SECONDS = 2.0
-"""Within so long a server has followed a CRD."""
+"""Within this time a server has processed a CRD."""
 
 
 def family(group: str, *versions: str) -> Family:
@@ -31,16 +31,16 @@ def family(group: str, *versions: str) -> Family:
 async def test_its_objects_are_found_when_it_is_created_again(
     group: str, custom: Custom, api: ApiClient
 ) -> None:
-    """A CRD without the stored version is not served, so that nothing is written beside objects
-    that no server can read, and the StorageState says Unknown. With that version it is served, and
-    the objects are there."""
+    """A CRD without the stored version is not served, so that no object is written beside
+    objects that no server can read, and the StorageState contains Unknown. With that version it
+    is served, and the objects exist."""
     first = await custom.use(family(group, "v1"))
     held = Maker(group, "v1", "Gadget").good("a", {"size": 1})
     held["metadata"]["finalizers"] = ["example.org/hold"]
     await custom.create(first, held)
     assert (await api.delete(f"{CRDS}/{first.name}")).status == 200
     await api.patch(f"{CRDS}/{first.name}", {"metadata": {"finalizers": []}})
-    await custom.gone(f"{CRDS}/{first.name}")
+    await custom.wait_until_deleted(f"{CRDS}/{first.name}")
 
     second = family(group, "v2")
     assert (await api.post(CRDS, second.definition)).status == 201

@@ -1,4 +1,4 @@
-"""Each keyword, format and kind of rule that a schema may have, with values that it judges."""
+"""Each keyword, format and kind of validation rule that a schema may have, with test values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.api_client import ApiClient
 
 ROWS: Final = values.FIELDS | rule_values.RULES
 FIELDS_MAX: Final = 14
-"""In one definition: the rules of all of them share a budget."""
+"""In one CRD: all rules share its cost budget."""
 NAMES: Final = list(ROWS)
 PARTS: Final = [NAMES[at : at + FIELDS_MAX] for at in range(0, len(NAMES), FIELDS_MAX)]
 
 
 @pytest.mark.parametrize("names", PARTS, ids=lambda names: f"{names[0]}...{names[-1]}")
 async def test_values(names: list[str], group: str, custom: Custom, api: ApiClient) -> None:
-    """Good values are taken; bad ones are refused at their place, with reason and words."""
+    """Valid values are accepted; invalid ones are refused with field, reason and message."""
     fields = {name.replace("-", "_"): ROWS[name][0] for name in names}
     schema = struct({"spec": struct(fields)})
     family = Family(definition=definition(group, "Thing", [version("v1", schema)]))

@@ -35,7 +35,7 @@ def two_versions(group: str, **more: Json) -> Family:
 
 
 def store_in(name: str, **served: bool) -> object:
-    """A change of a definition: its storage version, and which versions are served."""
+    """Returns a change of a CRD: its storage version, and its served versions."""
 
     def change(made: Json) -> None:
         for each in made["spec"]["versions"]:
@@ -50,7 +50,7 @@ def stored_only_in(name: str) -> Json:
 
 
 async def test_each_version(group: str, custom: Custom, api: ApiClient) -> None:
-    """An object is the same in all versions but for its apiVersion and their defaults."""
+    """An object is the same in all versions except for its apiVersion and their defaults."""
     family = await custom.use(two_versions(group))
     await custom.create(family, Maker(group, "v1", "Widget").good("a", {"size": 1}))
     one = (await api.get(family.path("a", version="v1"))).json
@@ -68,7 +68,7 @@ async def test_each_version(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_wrong_version_in_a_body(group: str, custom: Custom, api: ApiClient) -> None:
-    """The version, group and kind of a body are those of the path."""
+    """Version, group and kind of a body must be those of the path."""
     family = await custom.use(two_versions(group))
     for obj in (
         Maker(group, "v2", "Widget").good("a"),
@@ -84,11 +84,11 @@ async def test_wrong_version_in_a_body(group: str, custom: Custom, api: ApiClien
 
 
 async def test_not_served(group: str, custom: Custom, api: ApiClient) -> None:
-    """A version that is not served has no path and no place in discovery, and its objects stay."""
+    """A version that is not served has no path and is not in discovery, and its objects stay."""
     family = await custom.use(two_versions(group))
     await custom.create(family, Maker(group, "v1", "Widget").good("a", {"size": 1}))
     await custom.redefine(family.name, store_in("v1", v1=False))  # type: ignore[arg-type]
-    await custom.gone(family.path(version="v1"))
+    await custom.wait_until_deleted(family.path(version="v1"))
     found = await api.get(family.path("a", version="v2"))
     assert (found.status, found.json["spec"]["size"]) == (200, 1)
     listed = await until(
@@ -100,16 +100,16 @@ async def test_not_served(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_nothing_served(group: str, custom: Custom, api: ApiClient) -> None:
-    """A definition may serve no version at all."""
+    """A CRD may serve no version at all."""
     family = await custom.use(two_versions(group))
     await custom.redefine(family.name, store_in("v1", v1=False, v2=False))  # type: ignore[arg-type]
-    await custom.gone(family.path(version="v1"))
-    await custom.gone(family.path(version="v2"))
-    await custom.gone(f"/apis/{group}")
+    await custom.wait_until_deleted(family.path(version="v1"))
+    await custom.wait_until_deleted(family.path(version="v2"))
+    await custom.wait_until_deleted(f"/apis/{group}")
 
 
 async def test_deprecated(group: str, custom: Custom, api: ApiClient) -> None:
-    """Every use of a deprecated version is warned of, with the words that were chosen."""
+    """Every use of a deprecated version has a warning, with the declared text."""
     family = await custom.use(gateways.gateway(group))
     await custom.create(family, family.good[0])
     wanted = f'299 - "{group}/v1beta1 Gateway is deprecated; use {group}/v1 Gateway"'
@@ -132,7 +132,7 @@ async def test_deprecated(group: str, custom: Custom, api: ApiClient) -> None:
 
 
 async def test_stored_versions(group: str, custom: Custom, api: ApiClient) -> None:
-    """A version stays listed as stored, and in the definition, until somebody says it is not."""
+    """A version stays in storedVersions, and in the spec, until a client removes it there."""
     family = await custom.use(two_versions(group))
     path = f"{CRDS}/{family.name}"
     await custom.create(family, Maker(group, "v1", "Widget").good("a", {"size": 1}))
@@ -156,12 +156,12 @@ async def test_stored_versions(group: str, custom: Custom, api: ApiClient) -> No
     trimmed = await api.patch(f"{path}/status", stored_only_in("v2"), MERGE_PATCH)
     assert (trimmed.status, trimmed.json["status"]["storedVersions"]) == (200, ["v2"])
     await custom.redefine(family.name, lambda made: made["spec"]["versions"].pop(0))
-    await custom.gone(family.path(version="v1"))
+    await custom.wait_until_deleted(family.path(version="v1"))
     assert (await api.get(family.path("a", version="v2"))).json["spec"]["size"] == 2
 
 
 async def test_storage_flips_under_objects(group: str, custom: Custom, api: ApiClient) -> None:
-    """Objects of both storage versions are read, listed and watched in either version."""
+    """Objects in both storage versions are read, listed and watched in either version."""
     family = await custom.use(two_versions(group))
     one, two = Maker(group, "v1", "Widget"), Maker(group, "v2", "Widget")
     await custom.create(family, one.good("a", {"size": 1}))
