@@ -60,14 +60,14 @@ THREATS: Final[dict[str, Row]] = {
             f"{_SECURITY}/test_storage_threats.py::test_s1_s6_forged_and_absurd_reports",
             f"{_SECURITY}/test_storage_threats.py::test_s1_s4_s10_no_ordinary_role_reaches_them",
             f"{_API}/test_server_owned.py::test_the_status_of_a_storage_version_is_server_owned",
-            "tests/e2e/storageversion/test_ownership.py::test_nobody_writes_for_a_server",
+            "tests/e2e/storageversion/test_ownership.py::test_clients_cannot_write_server_owned_records",
         ),
     ),
     "S2": Row(
         "the identity lease of another server is deleted or edited",
         (
             f"{_API}/test_server_owned.py::test_identity_leases_are_server_owned",
-            "tests/e2e/storageversion/test_ownership.py::test_nobody_writes_for_a_server",
+            "tests/e2e/storageversion/test_ownership.py::test_clients_cannot_write_server_owned_records",
             f"{_MEMBERS}::test_a_new_identity_registers_custom_resources_too",
             f"{_AGREEMENT}::test_a_paused_server_writes_nothing_in_the_old_version",
         ),
@@ -87,7 +87,7 @@ THREATS: Final[dict[str, Row]] = {
             f"{_SECURITY}/test_storage_threats.py::test_s1_s4_s10_no_ordinary_role_reaches_them",
             f"{_MIGRATOR}/test_controller.py::test_one_after_another",
             f"{_MIGRATOR}/test_controller.py::test_a_bounded_number",
-            "tests/e2e/controllers/test_rights.py::test_the_manifests_are_enough",
+            "tests/e2e/controllers/test_rights.py::test_the_permissions_of_the_manifests_suffice",
         ),
         "the status of a migration names objects that could not be rewritten, so reading it needs a"
         " separate permission, which no default role grants",

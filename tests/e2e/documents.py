@@ -1,9 +1,9 @@
-"""Documents that are run: the commands of a page, in order, and what it says that they print.
+"""Runs the commands of a page in order, and compares their output with what the page shows.
 
     ```sh      commands, run by one shell from the first block to the last
-    ```        right behind it: lines that they print, in this order; others may stand between
+    ```        directly after it: expected lines, in this order; others may be printed between
 
-`…` in a shown line stands for anything, and runs of blanks count as one. Not here: which pages.
+`…` in an expected line matches anything, and runs of blanks count as one. Not here: which pages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Block:
 
 
 def blocks_of(document: Path) -> list[Block]:
-    """All blocks of commands, each with what is shown before the next one."""
+    """Returns all blocks of commands, each with the output shown before the next one."""
     found: list[Block] = []
     for language, text in _FENCE.findall(document.read_text()):
         if language == "sh":
@@ -49,7 +49,7 @@ def blocks_of(document: Path) -> list[Block]:
 
 
 def missing(shown: tuple[str, ...], output: str) -> list[str]:
-    """The shown lines that were not printed, or not in this order."""
+    """Returns the expected lines that were not printed, or not in this order."""
     left = iter(_plain(line) for line in output.splitlines())
     return [line for line in shown if _plain(line) != ANYTHING and not _is_among(line, left)]
 
@@ -65,7 +65,7 @@ def _plain(line: str) -> str:
 
 
 class Shell:
-    """A person's terminal: what one block exports, the next one finds."""
+    """A shell session: variables exported in one block exist in the next."""
 
     def __init__(self, place: Path, *, environment: Mapping[str, str]) -> None:
         self._place = place
@@ -88,7 +88,7 @@ class Shell:
         self._process.communicate()
 
     def run(self, block: Block) -> str:
-        """What the commands print. The last one must succeed."""
+        """Returns the output of the commands. The last one must succeed."""
         script = self._place / "block.sh"
         script.write_text(block.commands)
         assert self._process.stdin is not None
@@ -111,7 +111,7 @@ class Shell:
 
 
 class Foreground:
-    """A command that runs in a terminal of its own until Ctrl-C."""
+    """A command that runs in its own terminal until Ctrl-C."""
 
     def __init__(self, command: str, place: Path, *, environment: Mapping[str, str]) -> None:
         self._command = command
@@ -147,15 +147,15 @@ class Foreground:
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> int:
-        """Ctrl-C; the exit code."""
+        """Sends SIGINT; returns the exit code."""
         self._process.send_signal(signal.SIGINT)
         return self._process.wait(WAIT_SECONDS_MAX)
 
 
 def behind_make(command: str, place: Path, *, environment: Mapping[str, str]) -> str:
-    """What `make …` runs in the end, once its own environment is there: its last line.
+    """Returns the last command that `make …` runs, after it has prepared its own environment.
 
-    The tests may be run by make themselves; its variables are not those of a person.
+    The tests may run under make themselves; its variables are not set for a user.
     """
     done = subprocess.run(
         ["bash", "-c", f"{command} --dry-run"],
@@ -170,7 +170,8 @@ def behind_make(command: str, place: Path, *, environment: Mapping[str, str]) ->
 
 
 def make_clone(place: Path) -> dict[str, str]:
-    """A place that looks like a clone after its first `make`, and the environment for it."""
+    """Creates a directory that looks like a clone after its first `make`; returns its
+    environment."""
     bin_dir = place / ".venv" / "bin"
     bin_dir.mkdir(parents=True)
     (place / "Makefile").symlink_to(ROOT / "Makefile")

@@ -1,4 +1,4 @@
-"""The examples do what they say, with a real server and the official Python client."""
+"""Runs the examples with a real server and the official Python client."""
 
 import asyncio
 import runpy
@@ -26,7 +26,7 @@ GADGETS = runpy.run_path(str(EXAMPLES / "gadgets.py"))
 
 
 def use_widgets(kubeconfig: Path) -> dict[str, Any]:
-    """What a user of the two versions does and sees. Blocks."""
+    """Uses both versions as a client does. Blocks."""
     configuration = client.Configuration()
     config.load_kube_config(  # type: ignore[no-untyped-call]
         str(kubeconfig), client_configuration=configuration
@@ -56,8 +56,8 @@ def use_widgets(kubeconfig: Path) -> dict[str, Any]:
 
 
 def test_widgets(tmp_path: Path) -> None:
-    """A declared kind is served in both versions, stored in the one that was chosen, validated."""
-    uvloop.run(serve_widgets(tmp_path))  # the loop that servers run on
+    """A declared kind is served in both versions, stored in the selected one, and validated."""
+    uvloop.run(serve_widgets(tmp_path))  # the event loop that servers run on
 
 
 async def serve_widgets(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ async def serve_widgets(tmp_path: Path) -> None:
 
 
 def test_gadgets(tmp_path: Path) -> None:
-    """A kind declared in Python is served behind a main server, and its admission knows who has
-    asked there."""
+    """A kind declared in Python is served through a main server, and its admission gets the user
+    who sent the request to the main server."""
     uvloop.run(serve_gadgets(tmp_path))
 
 
@@ -106,7 +106,7 @@ async def serve_gadgets(tmp_path: Path) -> None:
 
 
 async def use_gadgets(api: ApiClient) -> None:
-    """What a user of the main server does and sees."""
+    """Uses the kind through the main server, as a client does."""
     gadgets = GroupVersionResource("gadgets.example.com", "v1", "gadgets")
     body = {
         "apiVersion": "gadgets.example.com/v1",
@@ -115,7 +115,7 @@ async def use_gadgets(api: ApiClient) -> None:
         "spec": {"level": 3},
     }
     async with asyncio.timeout(30):
-        while True:  # it was registered a moment ago
+        while True:  # it was just registered
             try:
                 await api.create(gadgets, body, namespace="default")
                 break

@@ -1,4 +1,4 @@
-"""The first page: its commands are run, as they are printed."""
+"""Runs the commands of README.md as they are printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLOCKS: Final = blocks_of(README)
 
 
 def _lines(block: Block) -> Iterator[str]:
-    """The commands of a block, without the words for the reader."""
+    """Returns the commands of a block, without the comments."""
     for line in block.commands.splitlines():
         yield line.partition(" #")[0].strip()
 
@@ -62,7 +62,7 @@ def test_two_commands(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(SECONDS_MAX)
 def test_rolling_upgrade_in_five_lines(tmp_path: Path) -> None:
-    """The servers disagree, agree, and go back, as the words beside the commands say."""
+    """The servers disagree, agree, and roll back, as the comments beside the commands say."""
     environment = make_clone(tmp_path)
     up, *others = _lines(_block(".venv/bin/restow up"))
     assert len(others) == 4

@@ -1,4 +1,4 @@
-"""The tutorial, as it is printed: its commands run, and print what it shows."""
+"""Runs the commands of the tutorial and compares their output with the page."""
 
 from pathlib import Path
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.area("documents")
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 SECONDS_MAX = 300
-"""Some thirty commands on real processes; alone on a machine it takes a tenth of it."""
+"""Some thirty commands on real processes; on an idle machine they take a tenth of it."""
 
 
 @pytest.mark.timeout(SECONDS_MAX)
 def test_the_tutorial(tmp_path: Path) -> None:
-    """Whoever copies the commands sees what the page shows, from the first to the last."""
+    """All commands, from the first to the last, print what the page shows."""
     first, *others = blocks_of(TUTORIAL)
     environment = make_clone(tmp_path)
     assert first.commands.startswith("make up")
@@ -44,8 +44,8 @@ def test_the_tutorial(tmp_path: Path) -> None:
     assert not (tmp_path / ".restow").exists()
 
 
-def test_what_is_shown_is_looked_for() -> None:
-    """The comparison can fail: another word, another order; blanks and `…` are free."""
+def test_the_comparison_detects_differences() -> None:
+    """Another word or another order is a difference; blanks and `…` are not."""
     printed = "NAME   AGE\n\x1b[1mone\x1b[0m    12 s\ntwo    3 s\n"
     assert missing(("NAME AGE", "…", "one …", "two … s"), printed) == []
     assert missing(("two …", "one …"), printed) == ["one …"]
@@ -53,7 +53,8 @@ def test_what_is_shown_is_looked_for() -> None:
 
 
 def test_commands_and_what_they_print_belong_together(tmp_path: Path) -> None:
-    """A block of output is that of the commands before it; other languages are left alone."""
+    """A block of output belongs to the commands before it; blocks in other languages are
+    ignored."""
     page = tmp_path / "page.md"
     page.write_text("```sh\na\n```\n\n```\nA\n```\n\n```yaml\ny\n```\n\n```sh\nb\n```\n")
     assert blocks_of(page) == [

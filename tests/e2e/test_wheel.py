@@ -1,7 +1,7 @@
-"""The wheel, built from the source archive and installed beside nothing of this checkout.
+"""The wheel, built from the source archive and installed without access to this checkout.
 
-Its environment sees the libraries of the one that runs the tests, but not the editable install
-there: a path in a `.pth` file is searched, and `.pth` files found at that path are not read.
+Its environment has the libraries of the one that runs the tests, but not the editable install
+there: a path in a `.pth` file is added to sys.path, but `.pth` files at that path are not read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 90
 BASE_PACKAGES_MAX: Final = 15
 BASE_BYTES_MAX: Final = 60_000_000
-"""As shipped; compiled by pip it is half as much again."""
+"""As shipped; with bytecode compiled by pip it is half as much again."""
 
 pytestmark = pytest.mark.area("packaging")
 
@@ -52,7 +52,7 @@ class InstalledServer(ServerProcess):
 
 
 class Installed:
-    """An environment with the wheel."""
+    """An environment with the wheel installed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,13 +60,13 @@ class Installed:
         self.python = folder / "bin" / "python"
 
     def run(self, *words: str) -> str:
-        """What a command prints, run far from the checkout."""
+        """Returns the output of a command, run outside of the checkout."""
         done = self.try_to(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def try_to(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command that may fail."""
+        """Runs a command that may fail."""
         return subprocess.run(
             words,
             capture_output=True,
@@ -83,13 +83,13 @@ class Installed:
         return found
 
     def install(self, wheel: Path, *options: str) -> None:
-        """Nothing is fetched."""
+        """Installs a wheel without downloads."""
         words = ["--python", str(self.python), "install", "--no-index", "--quiet", *options]
         self.run(sys.executable, "-m", "pip", "--disable-pip-version-check", *words, str(wheel))
 
 
 def plain_environment(home: Path) -> dict[str, str]:
-    """This environment without what leads Python back to the checkout."""
+    """Returns the environment without variables that lead Python to the checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "HOME": str(home)}
 
@@ -123,9 +123,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 @pytest.fixture(scope="module")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """A new environment with the wheel and the libraries that it asks for without any extra.
+    """A new environment with the wheel and its required libraries, without extras.
 
-    pip itself checks that they are enough: it may fetch nothing, and would fail.
+    pip itself checks that they suffice: it may download nothing, and would fail.
     """
     folder = tmp_path_factory.mktemp("base")
     venv.create(folder, symlinks=True)
@@ -138,7 +138,7 @@ def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def base_libraries() -> list[Distribution]:
-    """What the package needs without any extra, and what that needs."""
+    """Returns the libraries that the package requires without extras, with their requirements."""
     found: dict[str, Distribution] = {}
     missing = ["restow"]
     while missing:
@@ -153,13 +153,13 @@ def base_libraries() -> list[Distribution]:
 
 
 def top_names(library: Distribution) -> set[str]:
-    """The files and folders of a library in site-packages."""
+    """Returns the files and folders of a library in site-packages."""
     names = {file.parts[0] for file in library.files or ()}
     return names - {"..", "__pycache__"}
 
 
 def build(target: str, *, source: Path, folder: Path) -> Path:
-    """Run the build backend, which is installed already."""
+    """Runs the build backend, which is already installed."""
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)],
         cwd=source,
@@ -174,7 +174,7 @@ def build(target: str, *, source: Path, folder: Path) -> Path:
 
 
 def package_files() -> set[str]:
-    """All files of the package in the checkout."""
+    """Returns all files of the package in the checkout."""
     package = ROOT / "src"
     return {
         str(path.relative_to(package))
@@ -184,7 +184,8 @@ def package_files() -> set[str]:
 
 
 def test_the_wheel_has_every_file(wheel: Path) -> None:
-    """Code, types, data, releases and the page are in it, and nothing else but its own records."""
+    """It has code, types, data, releases and the dashboard, and nothing else except its
+    metadata."""
     with zipfile.ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     assert names == package_files()
@@ -192,8 +193,8 @@ def test_the_wheel_has_every_file(wheel: Path) -> None:
     assert any(name.startswith("restow/dashboard/static/") for name in names)
 
 
-def test_the_archive_has_what_was_named(archive: Path) -> None:
-    """The source archive can be tested, and holds no data directory that lies in the checkout."""
+def test_the_archive_has_the_declared_files(archive: Path) -> None:
+    """The source archive can be tested, and contains no data directory of the checkout."""
     with tarfile.open(archive) as opened:
         names = {Path(name).parts[1] for name in opened.getnames()}
     assert {"src", "tests", "tools", "docs", "pyproject.toml", "LICENSE"} <= names
@@ -223,7 +224,7 @@ def test_commands_and_data(installed: Installed) -> None:
 
 
 def test_serve(installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed server hosts a shipped release for kubectl, and shows the whole dashboard."""
+    """An installed server serves a shipped release to kubectl, and the complete dashboard."""
     monkeypatch.chdir(tmp_path)
     server = InstalledServer(tmp_path / "data", installed.restow, arguments=["--release", "x+1"])
     with server:
@@ -237,7 +238,7 @@ def test_serve(installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_base_is_small(base: Installed) -> None:
-    """`pip install restow` brings few packages, and none of a server or of etcd."""
+    """`pip install restow` installs few packages, and none of a server or of etcd."""
     packages = list(base.packages.glob("*.dist-info"))
     assert len(packages) <= BASE_PACKAGES_MAX
     size = sum(
@@ -254,7 +255,7 @@ def test_the_base_is_small(base: Installed) -> None:
 def test_the_base_works_with_a_server(
     base: Installed, installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without extras, the commands for the cluster of somebody else work against a real server."""
+    """Without extras, the client commands work against a real server."""
     monkeypatch.chdir(tmp_path)
     with InstalledServer(tmp_path / "data", installed.restow) as server:
         cluster = f"--kubeconfig={server.kubeconfig}"
@@ -267,8 +268,8 @@ def test_the_base_works_with_a_server(
         assert server.stop() == 0
 
 
-def test_the_base_names_what_it_lacks(base: Installed) -> None:
-    """A server needs an extra, and the command says which; one line, and exit code 2."""
+def test_the_base_names_the_missing_extra(base: Installed) -> None:
+    """A server needs an extra, and the command names it, in one line with exit code 2."""
     for words, extra in (
         (("up",), "server"),
         (("serve",), "server"),
@@ -280,7 +281,7 @@ def test_the_base_names_what_it_lacks(base: Installed) -> None:
 
 
 def test_up(installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes of an installed `restow up` are of the installed package too."""
+    """The processes of an installed `restow up` run the installed package too."""
     monkeypatch.chdir(tmp_path)
     with InstalledUp(tmp_path / "data", installed) as up:
         up.ready()

@@ -1,4 +1,4 @@
-"""One main server for all tests of aggregated servers: each has groups of its own behind it."""
+"""One main server for all tests of aggregated servers; each test uses API groups of its own."""
 
 from __future__ import annotations
 

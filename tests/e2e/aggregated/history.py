@@ -1,8 +1,8 @@
-"""What the stores say afterwards: every write of an object against what was reported just then.
+"""Checks the logs of the stores: every write of an object against the reports valid at that time.
 
-In the main servers' store one log tells everything. With a store of their own there are two logs,
-and no clock that both go by. Two things tie them together: each report names the revision of the
-other store at which it was made, and a `Sampler` reads one store between two looks at the other.
+In the main servers' store one log contains everything. With a store of their own there are two
+logs, without a common clock. Two things relate them: each report names the revision of the other
+store at which it was made, and a `Sampler` reads one store between two reads of the other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def look(address: str, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
-    """Do something with a store itself."""
+    """Runs a coroutine on the store itself."""
 
     async def run() -> T:
         storage = await open_storage(address, Runtime.system())
@@ -49,7 +49,7 @@ def look(address: str, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
 
 
 def versions_in(address: str, group: str) -> Counter[str]:
-    """How many objects are stored in which version, whatever anybody says of it."""
+    """Counts the stored objects by version, independent of reports."""
 
     async def read(storage: Storage) -> Counter[str]:
         found = (await storage.range(Span.of_prefix(f"/registry/{group}/parts/"))).items
@@ -60,17 +60,17 @@ def versions_in(address: str, group: str) -> Counter[str]:
 
 @dataclass(slots=True)
 class Log:
-    """The log of a store, as far as it is about one kind."""
+    """The log of a store, limited to one kind."""
 
     group: str
     checks_states: bool = True
-    """Whether this store's states tell what is stored; those of the main servers do."""
+    """Whether this store has StorageStates; those of the main servers do."""
     written: Counter[str] = field(default_factory=Counter)
-    """Objects by the version they were written in."""
+    """Number of objects by the version they were written in."""
     openings: list[tuple[Revision, str, str]] = field(default_factory=list)
-    """When which server could write which version from."""
+    """The revision from which a server could write a version."""
     reports: list[tuple[Revision, StorageVersionEntries]] = field(default_factory=list)
-    """What was reported, and since when."""
+    """The reports, with the revision of each."""
     broken: list[str] = field(default_factory=list)
     _encoders: dict[ServerId, str] = field(default_factory=dict)
     _persisted: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Log:
         return log
 
     def take(self, events: Sequence[Event]) -> None:
-        """All changes of one revision."""
+        """Processes all changes of one revision."""
         for event in events:
             if event.key.startswith(f"/registry/{self.group}/parts/") and event.value is not None:
                 self._judge(event.key, event.value, event.revision)
@@ -147,7 +147,8 @@ def _item(event: Event) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Who could write which version in the own store, between two revisions of the main one."""
+    """The servers that could write each version in the own store, between two revisions of the
+    main store."""
 
     after: Revision
     writers: dict[ServerId, str]
@@ -155,7 +156,7 @@ class Sample:
 
 
 class Sampler:
-    """Reads a store of aggregated servers again and again, between two looks at the main one."""
+    """Reads a store of aggregated servers repeatedly, between two reads of the main one."""
 
     def __init__(self, main: str, own: str, *, group: str) -> None:
         self._addresses = (main, own)
@@ -197,7 +198,7 @@ class Sampler:
         self.samples.append(Sample(after, writers, await main.revision()))
 
     def broken(self, main: Log) -> list[str]:
-        """Who could write what the main servers did not say, at any time in between."""
+        """Returns the writers that the main servers did not report at any time in between."""
         return list(self._broken(main))
 
     def _broken(self, main: Log) -> Iterator[str]:
@@ -214,8 +215,8 @@ class Sampler:
 
 
 def unreported(own: Log, main: Log) -> list[str]:
-    """Openings of the own store of which the main servers were not told before."""
-    told = {
+    """Returns the openings of the own store that were not reported to the main servers before."""
+    reported = {
         (entry.server_id, entry.encoding_version, entry.sequence)
         for _, report in main.reports
         for entry in report.entries
@@ -223,5 +224,5 @@ def unreported(own: Log, main: Log) -> list[str]:
     return [
         f"{server_id} writes {version} from {revision} on"
         for revision, server_id, version in own.openings
-        if not any((server_id, version) == each[:2] and each[2] < revision for each in told)
+        if not any((server_id, version) == each[:2] and each[2] < revision for each in reported)
     ]

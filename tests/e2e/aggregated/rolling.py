@@ -1,9 +1,9 @@
-"""Load and watches for aggregated servers, through the main server, while these come and go.
+"""Load and watches for aggregated servers, through the main server, while these start and stop.
 
-All answers are kept. The watch is one that clients would make: it goes on from the last revision it
-has seen when its stream ends, and must end up with what a list shows.
+All responses are kept. The watch behaves like a client's: it resumes from the last revision seen
+when its stream ends, and must finally equal a list.
 
-Not here: what the stores say afterwards (`history`), and the play (`test_rolling`).
+Not here: checks of the stores (`history`), and the sequence of steps (`test_rolling`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.server_process import ServerProcess
 REQUESTS_MAX: Final = 100_000
 GAP_SECONDS: Final = 0.05
 ANSWER_SECONDS_MAX: Final = 90.0
-"""A server that stands still answers when it goes on."""
+"""A paused server responds after it is resumed."""
 PROBE_SECONDS: Final = 1.5
 MERGE_PATCH: Final = "application/merge-patch+json"
 AWAY_SECONDS: Final = 0.05
@@ -32,14 +32,14 @@ STREAMS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for a request."""
+    """The response to a request."""
 
     method: str
     status: int
     text: str
 
 
-class Line:
+class Connection:
     """A connection to a server, as an administrator."""
 
     def __init__(
@@ -47,20 +47,20 @@ class Line:
     ) -> None:
         context = ssl.create_default_context(cafile=str(ca_file))
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self.connection = http.client.HTTPSConnection(
+        self.http = http.client.HTTPSConnection(
             "127.0.0.1", port, timeout=seconds_max, context=context
         )
 
     @classmethod
-    def to(cls, server: ServerProcess) -> Line:
-        """To a main server."""
+    def to(cls, server: ServerProcess) -> Connection:
+        """Connects to a main server."""
         return cls(server.port, ca_file=server.pki_dir / "ca.crt", token=server.token)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.connection.close()
+        self.http.close()
 
     def send(
         self, method: str, path: str, body: object = None, *, content_type: str = ""
@@ -71,30 +71,30 @@ class Line:
     def ask(
         self, method: str, path: str, body: object = None, *, content_type: str = ""
     ) -> http.client.HTTPResponse:
-        """The head of an answer; its body is yet to be read."""
+        """Returns the response after its head; the body is not read yet."""
         headers = self._headers | ({"Content-Type": content_type} if content_type else {})
         data = None if body is None else json.dumps(body)
-        self.connection.request(method, path, data, headers)
-        return self.connection.getresponse()
+        self.http.request(method, path, data, headers)
+        return self.http.getresponse()
 
     def begin(self, path: str, body: dict[str, Any]) -> bytes:
-        """Send the head and half of the body of a POST; the rest."""
+        """Sends the head and half of the body of a POST; returns the rest."""
         data = json.dumps(body).encode()
-        self.connection.putrequest("POST", path)
+        self.http.putrequest("POST", path)
         for name, value in (*self._headers.items(), ("Content-Length", str(len(data)))):
-            self.connection.putheader(name, value)
+            self.http.putheader(name, value)
         half = len(data) // 2
-        self.connection.endheaders(data[:half])
+        self.http.endheaders(data[:half])
         return data[half:]
 
     def answer(self) -> Answer:
-        """The answer to what was begun, when the rest was sent."""
-        found = self.connection.getresponse()
+        """Returns the response to `begin`, after the rest was sent."""
+        found = self.http.getresponse()
         return Answer("POST", found.status, found.read().decode())
 
 
 class Load:
-    """Threads that create, patch, read and delete through the main server without an end."""
+    """Threads that create, patch, read and delete through the main server until stopped."""
 
     def __init__(self, main: ServerProcess, *, group: str, writers: int, prefix: str) -> None:
         self._main = main
@@ -102,9 +102,9 @@ class Load:
         self._prefix = prefix
         self._stop = threading.Event()
         self.answers: list[Answer] = []
-        """In the order in which they came."""
+        """In order of arrival."""
         self.broken: list[str] = []
-        """What the main server did not answer at all."""
+        """Requests without a response from the main server."""
         self._threads = [
             threading.Thread(target=self._write, args=[number], daemon=True)
             for number in range(writers)
@@ -119,84 +119,84 @@ class Load:
         self.stop()
 
     def stop(self) -> None:
-        """Wait until all that was sent is answered."""
+        """Waits until all requests have a response."""
         self._stop.set()
         for thread in self._threads:
             thread.join(ANSWER_SECONDS_MAX)
             assert not thread.is_alive(), "a request is never answered"
 
     def wait_for_successes(self, wanted: int) -> None:
-        """Wait until so many more requests were done."""
+        """Waits until this many more requests have succeeded."""
         known = len(self.answers)
         until(lambda: sum(each.status < 300 for each in self.answers[known:]) >= wanted)
 
     def failed(self, since: int = 0) -> list[Answer]:
-        """What was answered, but not done."""
+        """Returns the responses that are failures."""
         return [each for each in self.answers[since:] if each.status >= 300]
 
     def _write(self, writer: int) -> None:
-        with Line.to(self._main) as line:
+        with Connection.to(self._main) as connection:
             for number in range(REQUESTS_MAX):
                 try:
-                    self._turn(line, f"{self._prefix}{writer}-{number}", number)
+                    self._write_once(connection, f"{self._prefix}{writer}-{number}", number)
                 except (OSError, http.client.HTTPException) as error:
                     self.broken.append(repr(error))
-                    line.connection.close()
+                    connection.http.close()
                 if self._stop.wait(GAP_SECONDS):
                     return
 
-    def _turn(self, line: Line, name: str, number: int) -> None:
+    def _write_once(self, connection: Connection, name: str, number: int) -> None:
         path = parts_path(group=self._group)
-        made = line.send("POST", path, part(name, number, group=self._group))
+        made = connection.send("POST", path, part(name, number, group=self._group))
         self.answers.append(made)
         if made.status != 201:
             return
         patch = {"spec": {"colour": "blue"}}
         place = f"{path}/{name}"
-        self.answers.append(line.send("PATCH", place, patch, content_type=MERGE_PATCH))
-        self.answers.append(line.send("GET", place))
+        self.answers.append(connection.send("PATCH", place, patch, content_type=MERGE_PATCH))
+        self.answers.append(connection.send("GET", place))
         if number % 3:
-            self.answers.append(line.send("DELETE", place))
+            self.answers.append(connection.send("DELETE", place))
 
 
 class Watch:
-    """A watch through the main server that is taken up again whenever its stream ends."""
+    """A watch through the main server that is resumed whenever its stream ends."""
 
     def __init__(self, main: ServerProcess, *, group: str) -> None:
         self._main = main
         self._path = parts_path(group=group)
         self._stop = threading.Event()
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self.streams = 0
-        """How many streams there were."""
+        """The number of streams so far."""
         self.problems: list[str] = []
         self.seen: dict[str, str] = {}
-        """The resource versions of all objects that are there."""
+        """The resource versions of all existing objects."""
         self._revision = ""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
-        with Line.to(self._main) as line:
-            self.seen, self._revision = self._list(line)
+        with Connection.to(self._main) as connection:
+            self.seen, self._revision = self._list(connection)
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._stop.set()
-        line = self._line
-        if line is not None and line.connection.sock is not None:
-            line.connection.sock.close()
+        connection = self._connection
+        if connection is not None and connection.http.sock is not None:
+            connection.http.sock.close()
 
     def check(self) -> int:
-        """See that it has seen what is there, once nobody writes; how many objects."""
-        with Line.to(self._main) as line:
-            listed, _ = self._list(line)
+        """Checks that the watch equals a list, after all writes; returns the number of objects."""
+        with Connection.to(self._main) as connection:
+            listed, _ = self._list(connection)
         until(lambda: self.seen == listed or self.problems)
         assert self.problems == []
         return len(listed)
 
-    def _list(self, line: Line) -> tuple[dict[str, str], str]:
-        answer = line.send("GET", self._path)
+    def _list(self, connection: Connection) -> tuple[dict[str, str], str]:
+        answer = connection.send("GET", self._path)
         assert answer.status == 200, answer
         found = json.loads(answer.text)
         seen = {
@@ -207,16 +207,16 @@ class Watch:
     def _run(self) -> None:
         for _ in range(STREAMS_MAX):
             try:
-                with Line.to(self._main) as self._line:
-                    self._follow(self._line)
+                with Connection.to(self._main) as self._connection:
+                    self._follow(self._connection)
             except (OSError, ValueError, AttributeError, http.client.HTTPException):
-                pass  # its server is gone, or the test is over
+                pass  # its server has stopped, or the test is over
             if self._stop.wait(AWAY_SECONDS):
                 return
 
-    def _follow(self, line: Line) -> None:
+    def _follow(self, connection: Connection) -> None:
         query = f"?watch=1&allowWatchBookmarks=true&resourceVersion={self._revision}"
-        answer = line.ask("GET", self._path + query)
+        answer = connection.ask("GET", self._path + query)
         if answer.status != 200:
             if answer.status != 503:
                 self.problems.append(f"{answer.status}: {answer.read().decode()}")
@@ -239,9 +239,9 @@ class Watch:
                 self.seen.pop(metadata["name"], None)
 
 
-def can_write(line: Callable[[], Line], path: str, body: dict[str, Any]) -> bool:
-    """Whether a write is answered soon."""
-    with line() as one:
+def can_write(connection: Callable[[], Connection], path: str, body: dict[str, Any]) -> bool:
+    """Returns whether a write succeeds in time."""
+    with connection() as one:
         try:
             return one.send("POST", path, body).status == 201
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""What the tests of aggregated servers share: kinds in files, and how to ask and wait.
+"""Shared by the tests of aggregated servers: kinds in files, requests and waiting.
 
 Not here: processes, which each module starts for itself.
 """
@@ -16,16 +16,16 @@ from tests.support.server_process import ServerProcess
 
 GROUP: Final = "parts.example.com"
 EVE_TOKEN: Final = "token-of-eve"
-"""Of a user of the main server who may do nothing."""
+"""Of a user of the main server without permissions."""
 WAIT_SECONDS_MAX: Final = 60.0
-"""For whatever must happen sooner or later: a busy machine is no failure."""
+"""For eventual conditions: a busy machine is no failure."""
 _POLL_SECONDS: Final = 0.05
 
 T = TypeVar("T")
 
 
 def definition(storage: str, *, group: str = GROUP) -> dict[str, Any]:
-    """A kind in two versions, of which one is stored."""
+    """A kind with two versions, one of them stored."""
     spec = {
         "type": "object",
         "properties": {
@@ -58,7 +58,7 @@ def definition(storage: str, *, group: str = GROUP) -> dict[str, Any]:
 
 
 def kinds_file(directory: Path, storage: str, *, group: str = GROUP) -> Path:
-    """A release of the server: the same kind, stored in a version of its choice."""
+    """Writes a release of the server: the same kind, with the given storage version."""
     path = directory / f"{group}-{storage}.yaml"
     path.write_text(json.dumps(definition(storage, group=group)))
     return path
@@ -79,13 +79,13 @@ def parts_path(*, version: str = "v1", name: str = "", group: str = GROUP) -> st
 
 
 def ask(server: ServerProcess, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """Status and body of one request, read as JSON."""
+    """Sends a request; returns status and parsed body."""
     code, text = server.request(method, path, body)
     return code, json.loads(text) if text.startswith("{") else text
 
 
 def until(look: Callable[[], T | None]) -> T:
-    """What a look shows once it shows something; fails when that takes too long."""
+    """Polls until the result is not None; fails after a time limit."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not (found := look()):
         assert time.monotonic() < deadline, f"never seen; last: {found!r}"
@@ -94,12 +94,12 @@ def until(look: Callable[[], T | None]) -> T:
 
 
 def is_available(server: ServerProcess, version: str = "v1", *, group: str = GROUP) -> bool:
-    """Whether the main server passes requests on, and the backend answers."""
+    """Returns whether the main server proxies requests, and the backend responds."""
     return ask(server, "GET", parts_path(version=version, group=group))[0] == 200
 
 
 def entries(server: ServerProcess, *, group: str = GROUP) -> dict[str, str]:
-    """Which server says that it writes which version."""
+    """Returns the version that each server reports."""
     path = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{group}.parts"
     code, found = ask(server, "GET", path)
     if code == 404:
@@ -109,7 +109,7 @@ def entries(server: ServerProcess, *, group: str = GROUP) -> dict[str, str]:
 
 
 def stores(server: ServerProcess, *, group: str = GROUP) -> dict[str, str]:
-    """Which server has said that it keeps the objects in which store of its own."""
+    """Returns the store that each server reports for its objects."""
     path = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{group}.parts"
     _, found = ask(server, "GET", path)
     said: dict[str, str] = json.loads(found["metadata"]["annotations"].get(STORES_ANNOTATION, "{}"))
@@ -117,6 +117,6 @@ def stores(server: ServerProcess, *, group: str = GROUP) -> dict[str, str]:
 
 
 def endpoints(server: ServerProcess, component: str) -> set[int]:
-    """The ports at which the main server looks for the servers of a component."""
+    """Returns the ports of a component's servers in the main server's endpoints."""
     _, found = ask(server, "GET", f"/api/v1/namespaces/kube-system/endpoints/{component}")
     return {port["port"] for subset in found.get("subsets") or () for port in subset["ports"]}

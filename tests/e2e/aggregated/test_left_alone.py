@@ -1,4 +1,4 @@
-"""A server behind the main one that reports nothing: controllers leave it alone, and say so."""
+"""A server behind the main one that reports nothing: controllers skip it, and report that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ THING: Final = {
 
 
 async def answer(asked: Asked, line: BackendConnection) -> None:
-    """An API that has all verbs and a hash, and says nothing of storage versions."""
+    """An API with all verbs and a storage version hash, without StorageVersions."""
     path, body = urlsplit(asked.target).path, dict[str, Any]()
     if path == ROOT:
         thing = {"name": "things", "singularName": "thing", "namespaced": True, "kind": "Thing"}
@@ -79,11 +79,11 @@ def backend(tmp_path: Path, main: ServerProcess) -> Iterator[AggregatedBackend]:
     loop.close()
 
 
-def test_who_reports_nothing_is_left_alone(
+def test_a_server_without_reports_is_skipped(
     main: ServerProcess, backend: AggregatedBackend, tmp_path: Path
 ) -> None:
-    """While controllers migrate what the main server stores, nobody asks such a server to write
-    anything or keeps track of it; `restow status` says that it is left alone, and why."""
+    """While controllers migrate the main server's objects, such a server gets no writes and is
+    not tracked; `restow status` shows that it is skipped, and why."""
     _register(main, backend)
     until(lambda: ask(main, "GET", f"{ROOT}/things")[0] == 200)
     with ControllersProcess(tmp_path / "controllers", kubeconfig=main.kubeconfig):

@@ -1,4 +1,4 @@
-"""Aggregated servers beside main servers that vote."""
+"""Aggregated servers with main servers that vote."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ VOTE: Final = ("--coordination", "vote")
 
 
 def test_votes_need_the_store_of_the_main_servers(tmp_path: Path) -> None:
-    """Two releases on the main servers' store both write what was voted for, and the other version
-    only when the old release is gone; on a store of its own a server that would vote is refused by
-    name, and so is one on the shared store that would not vote."""
+    """Two releases on the main servers' store both write the selected version, and the other
+    version only when the old release is gone; with a store of its own a voting server is refused
+    by name, and so is one on the shared store that does not vote."""
     before, after = (kinds_file(tmp_path, each, group=GROUP) for each in ("v1", "v1beta1"))
     with ServerProcess(tmp_path / "main", arguments=VOTE) as main:
         alone = AggregatedProcess(tmp_path / "alone", main=main, kinds=before, arguments=VOTE)

@@ -1,4 +1,5 @@
-"""An aggregated server with a store of its own: it reports to the main servers what it writes."""
+"""An aggregated server with a store of its own: it reports its encoding versions to the main
+servers."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ SEALED_GROUP: Final = "sealed.example.com"
 OLD, NEW = "secretbox:old", "aesgcm:new"
 
 
-def test_life_with_a_store_of_its_own(main: ServerProcess, tmp_path: Path) -> None:
-    """Its entry is reported with the store it is in, goes when it stops, and its objects stay."""
+def test_reports_with_a_store_of_its_own(main: ServerProcess, tmp_path: Path) -> None:
+    """Its entry is reported with the store's ID and removed when it stops; its objects stay."""
     behind = AggregatedProcess(
         tmp_path / "one", main=main, kinds=kinds_file(tmp_path, "v1", group=GROUP)
     )
@@ -55,11 +56,10 @@ def test_life_with_a_store_of_its_own(main: ServerProcess, tmp_path: Path) -> No
         assert ask(main, "GET", parts_path(name="a", group=GROUP))[0] == 200
 
 
-def test_a_lost_store_is_forgotten_when_somebody_says_so(
-    main: ServerProcess, tmp_path: Path
-) -> None:
-    """Entries of a store that was wiped keep a new one closed, with a sentence that says what to
-    do; done so, they go, and the server serves. Its own store it does not forget."""
+def test_a_lost_store_is_forgotten_on_request(main: ServerProcess, tmp_path: Path) -> None:
+    """Entries of a store that was wiped keep a new one from serving, with a message that says
+    what to do; after that, they are removed, and the server serves. It refuses to forget its own
+    store."""
     kinds = kinds_file(tmp_path, "v1", group=LOST_GROUP)
     behind = AggregatedProcess(tmp_path / "one", main=main, kinds=kinds)
     with behind:
@@ -85,8 +85,8 @@ def test_a_lost_store_is_forgotten_when_somebody_says_so(
 
 
 def test_a_key_is_rotated_in_a_store_of_its_own(main: ServerProcess, tmp_path: Path) -> None:
-    """The main servers are told which key it writes with; when another one comes first in its file
-    they are told that, all is rewritten, and only then the old key counts as gone."""
+    """The main servers get the key it writes with; when another key is first in its file they
+    get that, all objects are rewritten, and only then the old key is no longer listed."""
     file = write_encryption_file(tmp_path / "keys", OLD, "identity")
     behind = AggregatedProcess(
         tmp_path / "one",
@@ -101,18 +101,18 @@ def test_a_key_is_rotated_in_a_store_of_its_own(main: ServerProcess, tmp_path: P
             assert ask(main, "POST", parts_path(group=SEALED_GROUP), body)[0] == 201
         assert written_with(main) == [OLD]
         assert persisted_keys(main) == ["identity", OLD], "what was there before is not known"
-        assert sealed_with(behind) == {OLD: 3}
+        assert values_by_key(behind) == {OLD: 3}
         write_encryption_file(file, NEW, OLD, "identity")
         until(lambda: written_with(main) == [NEW])
         assert persisted_keys(main) == ["identity", OLD, NEW]
         with ControllersProcess(tmp_path / "controllers", kubeconfig=main.kubeconfig):
             until(lambda: persisted_keys(main) == [NEW])
-        assert sealed_with(behind) == {NEW: 3}
+        assert values_by_key(behind) == {NEW: 3}
         assert ask(main, "GET", parts_path(name="a", group=SEALED_GROUP))[0] == 200
 
 
 def written_with(main: ServerProcess) -> list[str]:
-    """The keys that servers say they write with, without their fingerprints."""
+    """Returns the reported keys of servers, without their fingerprints."""
     path = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{SEALED_GROUP}.parts"
     _, found = ask(main, "GET", path)
     said = json.loads(found["metadata"]["annotations"][KEYS_ANNOTATION])
@@ -120,14 +120,14 @@ def written_with(main: ServerProcess) -> list[str]:
 
 
 def persisted_keys(main: ServerProcess) -> list[str]:
-    """The keys under which objects may be stored, as the main servers say it."""
+    """Returns the keys under which objects may be stored, according to the main servers."""
     path = f"/apis/migration.k8s.io/v1alpha1/storagestates/parts.{SEALED_GROUP}"
     _, found = ask(main, "GET", path)
     return [key.rpartition(":")[0] or key for key in found["status"]["persistedEncryptionKeys"]]
 
 
-def sealed_with(behind: AggregatedProcess) -> Counter[str]:
-    """How many values are stored under which key, as they are in the store itself."""
+def values_by_key(behind: AggregatedProcess) -> Counter[str]:
+    """Counts the values by key, in the store itself."""
 
     async def read(storage: Storage) -> Counter[str]:
         found = (await storage.range(Span.of_prefix(f"/registry/{SEALED_GROUP}/"))).items
@@ -137,9 +137,9 @@ def sealed_with(behind: AggregatedProcess) -> Counter[str]:
     return look(f"sqlite:{behind.directory / 'store.db'}", read)
 
 
-def test_what_cannot_work_is_refused(main: ServerProcess, tmp_path: Path) -> None:
-    """Kinds that nobody could serve, and keys that differ from those of the peers, end the start
-    with a sentence that says why."""
+def test_invalid_configurations_are_refused(main: ServerProcess, tmp_path: Path) -> None:
+    """Kinds that cannot be served, and keys that differ from the peers' keys, end the start with
+    a message that gives the reason."""
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("kind: ConfigMap\napiVersion: v1\n")
     with pytest.raises(ProcessFailed, match="ConfigMap of v1 is not a CustomResourceDefinition"):
@@ -150,8 +150,8 @@ def test_what_cannot_work_is_refused(main: ServerProcess, tmp_path: Path) -> Non
         tmp_path / "others", main=main, kinds=kinds, store=main.store, arguments=component
     )
     with one:
-        stranger = AggregatedProcess(
+        other = AggregatedProcess(
             tmp_path / "stranger", main=main, kinds=kinds, store=main.store, arguments=component
         )
         with pytest.raises(ProcessFailed, match="component others with other keys use this store"):
-            stranger.start()
+            other.start()

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.area("documents")
 
 PAGE: Final = ROOT / "docs" / "how-to" / "aggregated-servers.md"
 SECONDS_MAX: Final = 180
-"""A score of commands on real processes; alone on a machine it takes a tenth of it."""
+"""Some twenty commands on real processes; on an idle machine they take a tenth of it."""
 
 
 @pytest.mark.timeout(SECONDS_MAX)
 def test_the_page(tmp_path: Path) -> None:
-    """Whoever copies the commands serves an API, rolls it, and sees what happens at its end."""
+    """The commands serve an API, roll it, and print what the page shows."""
     up, *others = blocks_of(PAGE)
     environment = make_clone(tmp_path)
     environment["PATH"] = f"{tmp_path / '.venv' / 'bin'}:{environment['PATH']}"
@@ -42,7 +42,7 @@ def test_the_page(tmp_path: Path) -> None:
 
 @contextmanager
 def _servers_end(place: Path) -> Iterator[None]:
-    """No server of the page outlives the test, wherever it was left: each writes down its id."""
+    """Kills the page's servers at the end of the test; each writes a PID file."""
     restow, pids = place / ".venv" / "bin" / "restow", place / "pids"
     head, rest = restow.read_text().split("\n", 1)
     restow.write_text(f'{head}\necho $$ >> "{pids}"\n{rest}')
@@ -51,5 +51,5 @@ def _servers_end(place: Path) -> Iterator[None]:
     finally:
         for pid in pids.read_text().split() if pids.exists() else ():
             with suppress(OSError):
-                if Path(f"/proc/{pid}/cwd").readlink() == place:  # and not somebody else by now
+                if Path(f"/proc/{pid}/cwd").readlink() == place:  # and the PID was not reused
                     os.kill(int(pid), signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""Two releases of an aggregated server roll up and down under load, and one is killed or paused."""
+"""Two releases of an aggregated server are rolled up and down under load; one is killed or
+paused."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from tests.e2e.aggregated.history import KIND, Log, Sampler, unreported, versions_in
-from tests.e2e.aggregated.rolling import Line, Load, Watch, can_write
+from tests.e2e.aggregated.rolling import Connection, Load, Watch, can_write
 from tests.e2e.aggregated.stage import (
     ask,
     endpoints,
@@ -30,14 +31,14 @@ from tests.support.controllers_process import ControllersProcess
 from tests.support.etcd_process import start_etcd
 from tests.support.server_process import ServerProcess
 
-MORTAL: Final = (
+SHORT_LEASE: Final = (
     *("--identity-lease-duration-seconds", "5"),
     *("--identity-lease-renew-interval-seconds", "1"),
 )
-"""Taken for dead soon, but not as soon as a busy machine is slow."""
+"""A short lease, but longer than the delays of a busy machine."""
 WRITERS: Final = 3
 STEP: Final = 12
-"""Requests that are done before the next thing happens."""
+"""Successful requests before the next step."""
 HALF_SENT: Final = 3
 PAUSES_MAX: Final = 30
 REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
@@ -46,7 +47,7 @@ STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
 
 @dataclass(slots=True)
 class Stage:
-    """A main server with its controllers, and where aggregated servers may store."""
+    """A main server with its controllers, and the stores for aggregated servers."""
 
     main: ServerProcess
     own_store: str
@@ -70,7 +71,7 @@ def stage(
         yield Stage(main, stores[1], directory)
 
 
-class Play:
+class Rollout:
     """Two servers of one component: the first of the old release, the second of the new one."""
 
     def __init__(self, stage: Stage, stack: ExitStack, *, place: str) -> None:
@@ -87,9 +88,9 @@ class Play:
             main=stage.main,
             kinds=self._kinds[0],
             store=self.store,
-            arguments=MORTAL,
+            arguments=SHORT_LEASE,
         )
-        self.second = self.first  # until there is another one
+        self.second = self.first  # until the second is started
 
     def start_first(self) -> None:
         self._stack.enter_context(self.first)
@@ -103,19 +104,19 @@ class Play:
         return f"{self.group}/{name}"
 
     def check_disagreement(self) -> None:
-        """Both are known, and nothing is agreed on."""
+        """Both have entries, and there is no common version."""
         written = sorted(entries(self.main, group=self.group).values())
         assert written == [self.version("v1"), self.version("v1beta1")]
         assert self.agreed() is None
 
     def check_migrated(self, name: str) -> None:
-        """All objects come to a version, and only then nothing else counts as stored."""
+        """All objects are migrated to a version, and only then it is the only persisted one."""
         wanted = storage_version_hash(GroupVersionKind.of(self.version(name), KIND))
         until(lambda: self.persisted() == [wanted])
         assert set(versions_in(self.store, self.group)) == {self.version(name)}
 
     def agreed(self) -> str | None:
-        """The version that all of them write."""
+        """Returns the common encoding version."""
         _, found = ask(self.main, "GET", f"{REPORTS}/{self.group}.parts")
         version: str | None = found["status"].get("commonEncodingVersion")
         return version
@@ -126,20 +127,20 @@ class Play:
         return hashes
 
     def entry_of(self, name: str) -> set[str]:
-        """The servers that write a version."""
+        """Returns the servers that write a version."""
         found = entries(self.main, group=self.group)
         return {each for each, version in found.items() if version == self.version(name)}
 
-    def direct(self, server: AggregatedProcess, *, seconds_max: float = 60.0) -> Line:
+    def direct(self, server: AggregatedProcess, *, seconds_max: float = 60.0) -> Connection:
         ca_file = server.pki_dir / "ca.crt"
         token = self.main.token
-        return Line(server.port, ca_file=ca_file, token=token, seconds_max=seconds_max)
+        return Connection(server.port, ca_file=ca_file, token=token, seconds_max=seconds_max)
 
     def pause_first(self, load: Load) -> None:
-        """Let it stand still when others can write.
+        """Pauses the first server at a moment when others can write.
 
-        Whoever stands still in the middle of a transaction of SQLite holds the lock of the file,
-        and everybody else waits until it goes on: nothing can be collected then.
+        A server paused in a transaction of SQLite holds the lock of the file, and all others wait
+        until it is resumed: nothing can be garbage collected then.
         """
         path = parts_path(group=self.group)
         for number in range(PAUSES_MAX):
@@ -154,84 +155,88 @@ class Play:
 
 @pytest.mark.parametrize(("stage", "place"), SIZES.aggregated_rollings, indirect=["stage"])
 def test_releases_roll_up_and_down(stage: Stage, place: str) -> None:
-    """Nothing is ever written in a version that is not reported just then: while releases follow
-    one another, one is killed, and one stands still beyond its lease. Up and down the objects are
-    migrated, the watch through the main server misses nothing, and no request fails that was not
-    on its way to a server that died."""
+    """No object is ever written in a version that is not reported at that time: while releases
+    are rolled, one server is killed, and one is paused beyond its lease. The objects are
+    migrated in both directions, the watch through the main server has no gap, and only requests
+    in flight to a killed server fail."""
     with ExitStack() as stack:
-        play = Play(stage, stack, place=place)
-        play.start_first()
+        rollout = Rollout(stage, stack, place=place)
+        rollout.start_first()
         sampler = None
         if place == "own":
-            sampler = stack.enter_context(Sampler(stage.main.store, play.store, group=play.group))
-        watch = stack.enter_context(Watch(stage.main, group=play.group))
+            sampler = stack.enter_context(
+                Sampler(stage.main.store, rollout.store, group=rollout.group)
+            )
+        watch = stack.enter_context(Watch(stage.main, group=rollout.group))
         load = stack.enter_context(
-            Load(stage.main, group=play.group, writers=WRITERS, prefix="steady")
+            Load(stage.main, group=rollout.group, writers=WRITERS, prefix="steady")
         )
         load.wait_for_successes(STEP)
 
-        play.start_second()
-        play.check_disagreement()
+        rollout.start_second()
+        rollout.check_disagreement()
         load.wait_for_successes(STEP)
-        assert play.first.stop() == 0
-        play.check_migrated("v1beta1")
+        assert rollout.first.stop() == 0
+        rollout.check_migrated("v1beta1")
         assert load.failed() == [], "rolling up costs nobody anything"
 
-        play.first.start()
-        play.check_disagreement()
+        rollout.first.start()
+        rollout.check_disagreement()
         load.wait_for_successes(STEP)
         at_death = len(load.answers)
-        play.second.kill()
-        play.check_migrated("v1")
-        until(lambda: endpoints(stage.main, play.first.component) == {play.first.port})
+        rollout.second.kill()
+        rollout.check_migrated("v1")
+        until(lambda: endpoints(stage.main, rollout.first.component) == {rollout.first.port})
         check_death(load, at_death)
 
-        play.second.start()
-        play.check_disagreement()
+        rollout.second.start()
+        rollout.check_disagreement()
         load.wait_for_successes(STEP)
-        lines = [stack.enter_context(play.direct(play.first)) for _ in range(HALF_SENT)]
+        connections = [stack.enter_context(rollout.direct(rollout.first)) for _ in range(HALF_SENT)]
         rests = [
-            line.begin(parts_path(group=play.group), part(f"half-{number}", group=play.group))
-            for number, line in enumerate(lines)
+            connection.begin(
+                parts_path(group=rollout.group), part(f"half-{number}", group=rollout.group)
+            )
+            for number, connection in enumerate(connections)
         ]
-        play.pause_first(load)
-        old = play.entry_of("v1")
-        until(lambda: endpoints(stage.main, play.first.component) == {play.second.port})
-        play.check_migrated("v1beta1")
-        meanwhile = Load(stage.main, group=play.group, writers=1, prefix="meanwhile")
+        rollout.pause_first(load)
+        old = rollout.entry_of("v1")
+        until(lambda: endpoints(stage.main, rollout.first.component) == {rollout.second.port})
+        rollout.check_migrated("v1beta1")
+        meanwhile = Load(stage.main, group=rollout.group, writers=1, prefix="meanwhile")
         with meanwhile:
             meanwhile.wait_for_successes(STEP)
         assert (meanwhile.failed(), meanwhile.broken) == ([], [])
-        for line, rest in zip(lines, rests, strict=True):
-            line.connection.send(rest)
-        play.first.resume()
-        new = until(lambda: play.entry_of("v1") - old)
+        for connection, rest in zip(connections, rests, strict=True):
+            connection.http.send(rest)
+        rollout.first.resume()
+        new = until(lambda: rollout.entry_of("v1") - old)
         assert len(new) == 1
-        half_sent = [line.answer().status for line in lines]
+        half_sent = [connection.answer().status for connection in connections]
         assert set(half_sent) <= {201, 503}
         load.wait_for_successes(STEP)
         load.stop()
         assert watch.check() > 0
         assert load.broken == []
-    check_history(stage, play, sampler)
+    check_history(stage, rollout, sampler)
 
 
 def check_death(load: Load, since: int) -> None:
-    """Hardly more was lost than each writer had sent to the one that died, and it was said so."""
+    """At most the requests in flight to the killed server failed, with 503."""
     failed = load.failed(since)
     assert len(failed) <= 2 * WRITERS, failed
     assert {each.status for each in failed} <= {503}
 
 
-def check_history(stage: Stage, play: Play, sampler: Sampler | None) -> None:
-    """Read the logs of all stores from their first revision."""
-    main = Log.read(stage.main.store, play.group)
+def check_history(stage: Stage, rollout: Rollout, sampler: Sampler | None) -> None:
+    """Checks the logs of all stores from their first revision."""
+    main = Log.read(stage.main.store, rollout.group)
     holding = main
     if sampler is not None:
-        holding = Log.read(play.store, play.group, checks_states=False)
+        holding = Log.read(rollout.store, rollout.group, checks_states=False)
         assert len(sampler.samples) > 0
         assert sampler.broken(main)[:3] == []
         assert unreported(holding, main)[:3] == []
     assert main.broken[:3] == []
     assert holding.broken[:3] == []
-    assert min(holding.written[play.version(each)] for each in ("v1", "v1beta1")) > STEP
+    assert min(holding.written[rollout.version(each)] for each in ("v1", "v1beta1")) > STEP

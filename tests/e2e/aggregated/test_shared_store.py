@@ -34,7 +34,7 @@ from tests.support.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")
-def behind(
+def aggregated(
     main: ServerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AggregatedProcess]:
     directory = tmp_path_factory.mktemp("behind")
@@ -44,11 +44,11 @@ def behind(
         yield server
 
 
-def test_objects_live_behind_the_main_server(
-    main: ServerProcess, behind: AggregatedProcess
+def test_objects_through_the_main_server(
+    main: ServerProcess, aggregated: AggregatedProcess
 ) -> None:
     """Objects are created, read in another version, changed, refused and deleted through it."""
-    assert behind.component == "aggregated-parts-example-com"
+    assert aggregated.component == "aggregated-parts-example-com"
     code, made = ask(main, "POST", parts_path(), part("a", 3))
     assert (code, made["spec"]) == (201, {"size": 3, "colour": "grey"})
     code, old = ask(main, "GET", parts_path(version="v1beta1", name="a"))
@@ -60,8 +60,8 @@ def test_objects_live_behind_the_main_server(
     assert ask(main, "GET", parts_path(name="a"))[0] == 404
 
 
-def test_watches_pass_through(main: ServerProcess, behind: AggregatedProcess) -> None:
-    """A watch at the main server tells of a new object while both streams stay open."""
+def test_watches_pass_through(main: ServerProcess, aggregated: AggregatedProcess) -> None:
+    """A watch through the main server gets a new object while both streams stay open."""
 
     async def seen() -> str:
         config = read_kubeconfig([main.kubeconfig])
@@ -81,9 +81,10 @@ def test_watches_pass_through(main: ServerProcess, behind: AggregatedProcess) ->
 
 
 def test_kubectl_finds_the_kind(
-    main: ServerProcess, behind: AggregatedProcess, tmp_path: Path
+    main: ServerProcess, aggregated: AggregatedProcess, tmp_path: Path
 ) -> None:
-    """Discovery and OpenAPI of both servers are one to kubectl, with the columns of the kind."""
+    """For kubectl, discovery and OpenAPI of both servers are merged, with the columns of the
+    kind."""
     kubectl = Kubectl.found(binaries()[0], main, tmp_path / "home")
     assert ask(main, "POST", parts_path(), part("shown", 7))[0] == 201
     named = until(lambda: kubectl.run("api-resources", "--api-group", GROUP).partition("parts")[2])
@@ -97,33 +98,38 @@ def test_kubectl_finds_the_kind(
 
 
 def test_discovery_has_the_hash_of_its_storage_version(
-    main: ServerProcess, behind: AggregatedProcess
+    main: ServerProcess, aggregated: AggregatedProcess
 ) -> None:
-    """KEP-35: an aggregated server sets the hash as the main servers do, and they pass it on."""
+    """KEP-35: an aggregated server sets the storage version hash, and the main servers pass it
+    on."""
     code, found = ask(main, "GET", f"/apis/{GROUP}/v1")
     hashes = {each["name"]: each.get("storageVersionHash") for each in found["resources"]}
     assert code == 200
     assert hashes["parts"] == storage_version_hash(GroupVersionKind(GROUP, "v1", "Part"))
 
 
-def test_it_is_a_member_like_every_other(main: ServerProcess, behind: AggregatedProcess) -> None:
-    """Its report is in the main servers' agreement, its lease names its component, and nobody is
-    sent to it for what the main servers serve."""
+def test_it_participates_in_coordination(
+    main: ServerProcess, aggregated: AggregatedProcess
+) -> None:
+    """Its entry is in the main servers' StorageVersion, its lease names its component, and it
+    gets no requests for resources of the main servers."""
     [(server_id, version)] = entries(main).items()
     assert version == f"{GROUP}/v1"
     leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
     code, lease = ask(main, "GET", f"{leases}/{server_id}")
     labels = lease["metadata"]["labels"]
-    assert (code, labels["apiserver.kubernetes.io/identity"]) == (200, behind.component)
+    assert (code, labels["apiserver.kubernetes.io/identity"]) == (200, aggregated.component)
     assert ask(main, "DELETE", f"{leases}/{server_id}")[0] == 403
     _, found = ask(main, "GET", "/api/v1/namespaces/default/endpoints/kubernetes")
     ports = {port["port"] for subset in found["subsets"] for port in subset["ports"]}
     assert ports == {main.port}
-    assert endpoints(main, behind.component) == {behind.port}
+    assert endpoints(main, aggregated.component) == {aggregated.port}
 
 
-def test_namespaces_are_the_main_servers(main: ServerProcess, behind: AggregatedProcess) -> None:
-    """Nothing is created in a namespace that is not there, and objects go with theirs."""
+def test_namespaces_are_the_main_servers(
+    main: ServerProcess, aggregated: AggregatedProcess
+) -> None:
+    """Objects cannot be created in a missing namespace, and are deleted with theirs."""
     place = f"/apis/{GROUP}/v1/namespaces/passing/parts"
     code, refused = ask(main, "POST", place, part("a"))
     assert (code, refused["message"]) == (404, 'namespaces "passing" not found')
@@ -135,12 +141,13 @@ def test_namespaces_are_the_main_servers(main: ServerProcess, behind: Aggregated
 
 
 def test_direct_clients_are_the_main_servers_users(
-    main: ServerProcess, behind: AggregatedProcess
+    main: ServerProcess, aggregated: AggregatedProcess
 ) -> None:
-    """Tokens are reviewed by the main servers, rights too; headers of anybody tell nothing."""
-    direct = ServerProcess(behind.directory)
-    direct.url, direct.token = behind.url, main.token
-    direct._trust((behind.pki_dir / "ca.crt").read_text())
+    """Main servers review its clients' tokens and permissions; proxy headers of clients are
+    ignored."""
+    direct = ServerProcess(aggregated.directory)
+    direct.url, direct.token = aggregated.url, main.token
+    direct._trust((aggregated.pki_dir / "ca.crt").read_text())
     assert direct.get(parts_path())[0] == 200
     assert direct.get(parts_path(), token="nobody")[0] == 401
     code, text = direct.get(parts_path(), token=EVE_TOKEN)
@@ -151,60 +158,62 @@ def test_direct_clients_are_the_main_servers_users(
     assert direct.get("/readyz", token="")[0] == 200
 
 
-def test_whom_to_believe_is_followed(
-    main: ServerProcess, behind: AggregatedProcess, tmp_path: Path
+def test_request_header_settings_are_reloaded(
+    main: ServerProcess, aggregated: AggregatedProcess, tmp_path: Path
 ) -> None:
-    """A proxy whose authority and name are added to the ConfigMap of the main servers is believed
-    by a server that runs already, and the main server still is; when they are gone, it is not."""
+    """A running server accepts a proxy whose CA and name are added to the main servers'
+    ConfigMap, and still accepts the main server; when they are removed, it refuses the proxy."""
     files = make_certificate(tmp_path, name="second-proxy")
     claimed = {"X-Remote-User": "jane", "X-Remote-Group": "system:masters"}
 
-    def is_believed() -> bool:
-        context = ssl.create_default_context(cafile=str(behind.pki_dir / "ca.crt"))
+    def is_accepted() -> bool:
+        context = ssl.create_default_context(cafile=str(aggregated.pki_dir / "ca.crt"))
         context.load_cert_chain(files.cert_file, files.key_file)
-        asker = http.client.HTTPSConnection("127.0.0.1", behind.port, timeout=10, context=context)
+        asker = http.client.HTTPSConnection(
+            "127.0.0.1", aggregated.port, timeout=10, context=context
+        )
         try:
             asker.request("GET", parts_path(), headers=claimed)
             return asker.getresponse().status == 200
         except OSError:
-            return False  # its certificate is nothing to the server
+            return False  # the server ignores its certificate
         finally:
             asker.close()
 
     path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-    assert not is_believed()
+    assert not is_accepted()
     _, trust = ask(main, "GET", path)
     names = [*json.loads(trust["data"]["requestheader-allowed-names"]), "second-proxy"]
     trust["data"]["requestheader-allowed-names"] = json.dumps(names)
     assert ask(main, "PUT", path, trust)[0] == 200
-    assert not is_believed(), "a name is not enough"
+    assert not is_accepted(), "a name is not enough"
     _, trust = ask(main, "GET", path)
     trust["data"]["requestheader-client-ca-file"] += files.ca_file.read_text()
     assert ask(main, "PUT", path, trust)[0] == 200
-    until(is_believed)
+    until(is_accepted)
     assert ask(main, "GET", parts_path())[0] == 200
     assert ask(main, "DELETE", path)[0] == 200
-    until(lambda: not is_believed())
+    until(lambda: not is_accepted())
     assert ask(main, "GET", parts_path())[0] == 200
 
 
-def test_stop_and_start(main: ServerProcess, behind: AggregatedProcess, tmp_path: Path) -> None:
-    """A second server of the component shares the work, leaves no trace when it stops, and the
-    objects are there when the last one has stopped and come back."""
+def test_stop_and_start(main: ServerProcess, aggregated: AggregatedProcess, tmp_path: Path) -> None:
+    """A second server of the component shares the work and leaves no entry when it stops; the
+    objects are there after the last one has stopped and started."""
     assert ask(main, "POST", parts_path(), part("kept"))[0] == 201
-    second = behind.sibling(tmp_path / "two")
+    second = aggregated.sibling(tmp_path / "two")
     with second:
-        assert endpoints(main, behind.component) == {behind.port, second.port}
+        assert endpoints(main, aggregated.component) == {aggregated.port, second.port}
         assert len(entries(main)) == 2
         assert second.stop() == 0
-    assert endpoints(main, behind.component) == {behind.port}
+    assert endpoints(main, aggregated.component) == {aggregated.port}
     assert len(entries(main)) == 1
-    assert behind.stop() == 0
+    assert aggregated.stop() == 0
     assert entries(main) == {}
     code, service = ask(main, "GET", f"/apis/apiregistration.k8s.io/v1/apiservices/v1.{GROUP}")
-    assert (code, service["spec"]["service"]["name"]) == (200, behind.component)
+    assert (code, service["spec"]["service"]["name"]) == (200, aggregated.component)
     assert ask(main, "GET", parts_path())[0] == 503
-    behind.start()
+    aggregated.start()
     until(lambda: is_available(main))
     code, text = main.get(parts_path(name="kept"))
     assert (code, json.loads(text)["metadata"]["name"]) == (200, "kept")

@@ -1,7 +1,7 @@
 """Servers for the tests with real clients: one per kind of store, shared by all modules.
 
-A test works in a namespace of its own. A test that stops or kills a server starts one for itself,
-on the same store: `sibling` of the shared server has the same keys.
+A test uses a namespace of its own. A test that stops or kills a server starts one for itself, on
+the same store: `sibling` of the shared server has the same keys.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.support.etcd_process import start_etcd
 from tests.support.server_process import ServerProcess
 
 STORES: Final = ("sqlite", "etcd")
-# Known to every shared server, and allowed nothing.
+# A user of every shared server, without permissions.
 EVE_TOKEN: Final = "token-of-eve"
 _NUMBERS: Final = count(1)
 
 
 class Shared:
-    """The shared servers, each started when first wanted."""
+    """The shared servers, each started on first use."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory = directory
@@ -78,7 +78,7 @@ def namespace(server: ServerProcess) -> str:
 def kubectl_in_default(
     request: pytest.FixtureRequest, server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Kubectl:
-    """Every kubectl, each with a home of its own."""
+    """Every kubectl, each with its own home directory."""
     return Kubectl.found(request.param, server, tmp_path_factory.mktemp("home"))
 
 
@@ -90,7 +90,8 @@ def kubectl(kubectl_in_default: Kubectl, namespace: str) -> Kubectl:
 
 @pytest.fixture(scope="module")
 def worker(kubectl_in_default: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    """Every kubectl, for a user with few rights, in a namespace that a module's tests share."""
+    """Every kubectl, for a user with few permissions, in a namespace that a module's tests
+    share."""
     server, number = kubectl_in_default.server, next(_NUMBERS)
     namespace = f"work-{number}"
     code, answer = server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})

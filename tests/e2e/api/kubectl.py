@@ -1,6 +1,6 @@
-"""kubectl as a person uses it: words in, texts and an exit code out.
+"""Runs kubectl as a user does: arguments in, output and an exit code out.
 
-Which words and texts a version has is decided by the tests; here is only how it is run.
+The tests decide which arguments and outputs a version has.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def binaries() -> list[str]:
-    """The kubectl on PATH, and those that RESTOW_KUBECTL names (separated by colons)."""
+    """The kubectl on PATH, and those in RESTOW_KUBECTL (separated by colons)."""
     more = filter(None, os.environ.get("RESTOW_KUBECTL", "").split(":"))
     return [shutil.which("kubectl") or "kubectl", *more]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a command has said."""
+class Output:
+    """The output of a command."""
 
     code: int
     out: str
@@ -50,11 +50,11 @@ class Kubectl:
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     kubeconfig: Path | None = None
-    """Of the user it acts for; none means the administrator's."""
+    """Of its user; empty for the administrator."""
 
     @classmethod
     def found(cls, binary: str, server: ServerProcess, home: Path) -> Self:
-        """The binary, after asking for its version."""
+        """Runs the binary once to find its version."""
         if shutil.which(binary) is None:
             raise FileNotFoundError(f"there is no {binary}: `make setup` installs one")
         home.mkdir(parents=True, exist_ok=True)
@@ -64,11 +64,11 @@ class Kubectl:
         return self
 
     def within(self, namespace: str) -> Kubectl:
-        """The same in another namespace."""
+        """Returns the same for another namespace."""
         return replace(self, namespace=namespace)
 
-    def try_run(self, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> Said:
-        """Run it, whatever comes of it."""
+    def try_run(self, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> Output:
+        """Runs it, and returns the output and exit code."""
         done = subprocess.run(
             self._command(words),
             input=stdin,
@@ -78,16 +78,16 @@ class Kubectl:
             env=self._environment() | (env or {}),
             check=False,
         )
-        return Said(done.returncode, _COLOUR.sub("", done.stdout), _COLOUR.sub("", done.stderr))
+        return Output(done.returncode, _COLOUR.sub("", done.stdout), _COLOUR.sub("", done.stderr))
 
     def run(self, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
-        """Run it, demand success, and return what it printed."""
+        """Runs it; it must succeed. Returns its output."""
         said = self.try_run(*words, stdin=stdin, env=env)
         assert said.code == 0, f"kubectl {' '.join(words)}: {said}"
         return said.out
 
     def fail(self, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
-        """Run it, demand failure, and return what it complained about."""
+        """Runs it; it must fail. Returns its error output."""
         said = self.try_run(*words, stdin=stdin, env=env)
         assert said.code == 1, f"kubectl {' '.join(words)}: {said}"
         return said.err.strip()
@@ -99,7 +99,7 @@ class Kubectl:
         return self.run("apply", *words, "-f", "-", stdin=json.dumps(document)).strip()
 
     def start(self, *words: str) -> Running:
-        """Start it, and do not wait for its end."""
+        """Starts it without waiting for its end."""
         return Running(
             subprocess.Popen(
                 self._command(words),
@@ -126,7 +126,7 @@ class Kubectl:
 
 
 class Running:
-    """A command that goes on, and the lines it has printed so far."""
+    """A running command, and the lines it has printed so far."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -154,7 +154,7 @@ class Running:
         return self._process.poll() is not None
 
     def wait_for(self, text: str, *, seconds_max: float = COMMAND_SECONDS_MAX) -> None:
-        """Wait until a line has a text in it."""
+        """Waits until a line contains a text."""
         deadline = time.monotonic() + seconds_max
         while not any(text in line for line in self.lines):
             assert time.monotonic() < deadline, f"no {text!r} in {self.lines}"
@@ -162,7 +162,7 @@ class Running:
             time.sleep(0.01)
 
     def wait(self) -> int:
-        """Wait for its end; the exit code."""
+        """Waits for its end; returns the exit code."""
         code = self._process.wait(COMMAND_SECONDS_MAX)
         self._reader.join()
         return code

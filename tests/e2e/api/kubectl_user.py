@@ -1,6 +1,6 @@
-"""What the user of the kubectl tests may do: what their commands need, and no more.
+"""The permissions of the user of the kubectl tests: those that their commands need.
 
-Not here: how a user is made and let in (`tests.e2e.clients.guests`).
+Not here: how the user is created and authenticated (`tests.e2e.clients.guests`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ READ: Final = ["get", "list", "watch"]
 
 
 def may(verbs: list[str], group: str, *resources: str) -> dict[str, Any]:
-    """One rule."""
+    """Returns one rule."""
     return {"apiGroups": [group], "resources": list(resources), "verbs": verbs}
 
 
@@ -31,7 +31,7 @@ RIGHTS: Final = (
         "apps",
         *("controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"),
     ),
-    may(["update"], "apps", "deployments/finalizers"),  # to own something that blocks
+    may(["update"], "apps", "deployments/finalizers"),  # for blockOwnerDeletion
     may(["get", "patch", "update"], "apps", "deployments/scale", "deployments/status"),
     may(ALL, "autoscaling", "horizontalpodautoscalers"),
     may(ALL, "batch", "cronjobs", "jobs"),

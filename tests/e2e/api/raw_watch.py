@@ -1,4 +1,4 @@
-"""A watch as bytes on the wire: what arrives, and whether the stream ends as HTTP says it must."""
+"""A watch at the level of bytes: what arrives, and whether the stream ends as HTTP requires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ_BYTES: Final = 65_536
 
 
 class RawWatch:
-    """One open watch; events are read by a thread of its own."""
+    """One open watch; a thread reads its events."""
 
     def __init__(self, server: ServerProcess, path: str) -> None:
         self._connection = connection_to(server)
@@ -36,7 +36,7 @@ class RawWatch:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        # Closing alone would wait for the reader; the end of input wakes it.
+        # Closing alone would wait for the reader; shutdown ends its read.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -44,18 +44,18 @@ class RawWatch:
         self._connection.close()
 
     def event(self) -> tuple[str, dict[str, Any]]:
-        """The next event: its type and object."""
+        """Returns the next event: its type and object."""
         found = self._events.get(timeout=EVENT_SECONDS_MAX)
         assert isinstance(found, dict), f"no event, but the end: {found!r}"
         return found["type"], found["object"]
 
     def events(self, wanted: int) -> list[tuple[str, str]]:
-        """The next so many events, as types and names."""
+        """Returns the next events, as types and names."""
         some = [self.event() for _ in range(wanted)]
         return [(kind, obj["metadata"]["name"]) for kind, obj in some]
 
     def end(self) -> str:
-        """How the stream ends, when it does: "cleanly", or the error."""
+        """Returns how the stream ended, after its end: "cleanly", or the error."""
         while isinstance(found := self._events.get(timeout=EVENT_SECONDS_MAX), dict):
             pass
         return str(found)
@@ -63,7 +63,7 @@ class RawWatch:
     def _read(self) -> None:
         unfinished = b""
         try:
-            # Unlike readline, read1 complains when the last chunk is missing.
+            # Unlike readline, read1 raises if the last chunk is missing.
             while piece := self._answer.read1(READ_BYTES):
                 *lines, unfinished = (unfinished + piece).split(b"\n")
                 for line in lines:

@@ -1,6 +1,6 @@
-"""The page about clients, as it is printed: its commands run, and print what it shows.
+"""The page about clients: its commands run, and print what it shows.
 
-Not here: what the page says of each client; that is what the tests of `tests/e2e/clients` are.
+Not here: its statements about each client, which are tested in `tests/e2e/clients`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE: Final = ROOT / "docs" / "how-to" / "clients.md"
 
 
 def test_the_page(shared: Shared, tmp_path: Path) -> None:
-    """Whoever copies the commands sees a conflict, takes a field over, and leaves nothing."""
+    """The commands cause a conflict, force ownership of a field, and clean up."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),

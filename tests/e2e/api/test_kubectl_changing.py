@@ -1,7 +1,7 @@
-"""kubectl changes objects by its many small commands, and moves work between nodes.
+"""kubectl's commands that change objects and drain nodes.
 
-As a user who may do that and no more, with every kubectl there is. On SQLite alone: what a
-command says does not come from the store, and other modules have both.
+As a user with the necessary permissions only, with every kubectl. On SQLite alone: the output of a
+command does not depend on the store, and other modules test both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def server(shared: Shared) -> ServerProcess:
 
 
 def at(kubectl: Kubectl, what: str, path: str) -> str:
-    """One value of an object."""
+    """Returns one value of an object."""
     return kubectl.run("get", what, "-o", f"jsonpath={{{path}}}")
 
 
@@ -74,7 +74,7 @@ def test_set(worker: Kubectl) -> None:
 
 
 def test_rollouts(worker: Kubectl) -> None:
-    """`rollout` pauses, resumes, restarts, tells the history and goes back in it."""
+    """`rollout` pauses, resumes, restarts, shows the history and rolls back."""
     worker.apply(deployment("roll"))
     uid = at(worker, "deploy/roll", ".metadata.uid")
     for number in (1, 2):
@@ -95,7 +95,7 @@ def test_rollouts(worker: Kubectl) -> None:
 
 
 def revision(number: int, owner: str) -> dict[str, Any]:
-    """What a controller keeps of an earlier state of the deployment."""
+    """A ReplicaSet, as the controller keeps it for an earlier revision of the deployment."""
     labels = {"app": "roll", "pod-template-hash": str(number)}
     pod = {"containers": [{"name": "nginx", "image": f"old:{number}"}]}
     reference = {
@@ -123,7 +123,8 @@ def revision(number: int, owner: str) -> dict[str, Any]:
 
 
 def test_apply_in_bulk(worker: Kubectl, tmp_path: Path) -> None:
-    """`apply` takes directories and kustomizations, prunes, and knows what it applied last."""
+    """`apply` accepts directories and kustomizations, prunes, and records the last applied
+    object."""
     for name in ("first", "second"):
         document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
@@ -141,7 +142,7 @@ def test_apply_in_bulk(worker: Kubectl, tmp_path: Path) -> None:
 
 
 def test_nodes(worker: Kubectl) -> None:
-    """Nodes are closed, opened, tainted and emptied."""
+    """Nodes are cordoned, uncordoned, tainted and drained."""
     name = f"node-{worker.namespace}"
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
     worker.run("create", "-f", "-", stdin=json.dumps(node))
@@ -159,7 +160,7 @@ def test_nodes(worker: Kubectl) -> None:
 
 
 def test_certificates(worker: Kubectl) -> None:
-    """Requests for certificates are approved and denied."""
+    """CertificateSigningRequests are approved and denied."""
     names = [f"{word}-{worker.namespace}" for word in ("good", "bad")]
     for name in names:
         worker.run("create", "-f", "-", stdin=json.dumps(signing_request(name)))

@@ -1,4 +1,4 @@
-"""What kubectl tells a person who does something wrong: the server's words reach them."""
+"""kubectl's error output: it contains the server's messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config(name: str = "one", **more: Any) -> str:
 
 
 def test_missing(kubectl: Kubectl) -> None:
-    """What is not there is said by its resource and name, or by its type."""
+    """A missing object is named by its resource and name, an unknown resource by its type."""
     assert kubectl.fail("get", "configmap", "none") == (
         'Error from server (NotFound): configmaps "none" not found'
     )
@@ -50,7 +50,7 @@ def test_existing(kubectl: Kubectl) -> None:
 
 
 def test_invalid(kubectl: Kubectl) -> None:
-    """A value that may not be stored is named by its field, with the reason."""
+    """An invalid value is reported with its field and the reason."""
     bad = kubectl.fail("create", "-f", "-", stdin=config("Bad_Name"))
     assert bad.startswith('The ConfigMap "Bad_Name" is invalid: metadata.name: Invalid value: "Bad')
     assert BAD_NAME in bad
@@ -65,7 +65,7 @@ def test_invalid(kubectl: Kubectl) -> None:
 
 
 def test_unknown_field(kubectl: Kubectl) -> None:
-    """A field that the kind does not have is refused, by the server since kubectl 1.25."""
+    """An unknown field is refused, by the server since kubectl 1.25."""
     strict = "--validate=strict" if kubectl.minor >= 25 else "--validate=true"
     bad = kubectl.fail("create", strict, "-f", "-", stdin=config(bogus="x"))
     if kubectl.minor >= 25:
@@ -81,7 +81,7 @@ def test_unknown_field(kubectl: Kubectl) -> None:
 
 
 def test_conflict(kubectl: Kubectl) -> None:
-    """A replacement that was made from an older state is refused."""
+    """A replace from an older state is refused."""
     kubectl.run("create", "-f", "-", stdin=config())
     old = kubectl.run("get", "configmap", "one", "-o", "json")
     kubectl.run("label", "configmap", "one", "changed=yes")
@@ -93,7 +93,7 @@ def test_conflict(kubectl: Kubectl) -> None:
 
 
 def test_forbidden(kubectl: Kubectl) -> None:
-    """Who may not do something is told what; protected namespaces stay."""
+    """The message names the missing permission; protected namespaces cannot be deleted."""
     assert kubectl.fail("get", "configmaps", "--token", EVE_TOKEN) == (
         'Error from server (Forbidden): configmaps is forbidden: User "eve" cannot list resource'
         f' "configmaps" in API group "" in the namespace "{kubectl.namespace}"'
@@ -105,7 +105,7 @@ def test_forbidden(kubectl: Kubectl) -> None:
 
 
 def test_unauthorized(kubectl: Kubectl) -> None:
-    """A token that nobody has is refused."""
+    """An unknown token is refused."""
     said = kubectl.fail("get", "configmaps", "--token", "wrong")
     assert "You must be logged in to the server" in said
 
@@ -126,6 +126,6 @@ def test_unauthorized(kubectl: Kubectl) -> None:
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_other_mistakes(kubectl: Kubectl, words: tuple[str, ...], text: str) -> None:
-    """Bad selectors, paths and subresources are refused with a text that says why."""
+    """Invalid selectors, paths and subresources are refused with the reason."""
     kubectl.run("create", "-f", "-", stdin=config())
     assert text in kubectl.fail(*words)

@@ -1,6 +1,6 @@
-"""kubectl's ways of looking: every form of output, a proxy, a dump, the schema of own kinds.
+"""kubectl's commands that show objects: output formats, proxy, dump, schemas of custom kinds.
 
-As a user who may do that and no more, with every kubectl there is, on SQLite and on etcd.
+As a user with the necessary permissions only, with every kubectl, on SQLite and on etcd.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROXY_LINE: Final = re.compile(r"Starting to serve on (\S+)")
 
 @pytest.fixture(scope="module")
 def kind(worker: Kubectl) -> Iterator[str]:
-    """A custom kind, as `resource.group`; each binary has one of its own."""
+    """A custom kind, as `resource.group`; each binary uses its own."""
     plural = f"things{worker.namespace.replace('-', '')}"
     version = {
         "name": "v1",
@@ -71,7 +71,7 @@ def thing(kind: str, name: str, **spec: Any) -> str:
 
 
 def test_custom_kinds(worker: Kubectl, kind: str) -> None:
-    """A kind of one's own is validated, applied, scaled, patched, explained and shown."""
+    """A custom kind is validated, applied, scaled, patched, explained and shown."""
     run = worker.run
     run("apply", "-f", "-", stdin=thing(kind, "one", size=1, colour="red"))
     applied = run("apply", "-f", "-", stdin=thing(kind, "one", size=2))
@@ -96,7 +96,7 @@ def test_custom_kinds(worker: Kubectl, kind: str) -> None:
 
 
 def test_explain(worker: Kubectl) -> None:
-    """`explain` knows types, what is required, and the words that a field takes."""
+    """`explain` shows types, required fields, and the values of an enum."""
     run = worker.run
     text = run("explain", "pod.spec", "--recursive")
     assert re.search(r"containers\s+<\[\](Container|Object)>", text)
@@ -113,7 +113,7 @@ def test_explain(worker: Kubectl) -> None:
 
 
 def test_forms_of_output(worker: Kubectl) -> None:
-    """`get` sorts, selects, picks columns and takes templates."""
+    """`get` sorts, selects, prints custom columns and templates."""
     for name, order in (("b", "1"), ("a", "2")):
         labels, data = {"form": "yes"}, {"order": order}
         document = {"metadata": {"name": f"form-{name}", "labels": labels}, "data": data}
@@ -131,7 +131,7 @@ def test_forms_of_output(worker: Kubectl) -> None:
     path = f"/api/v1/namespaces/{worker.namespace}/configmaps/form-a"
     assert json.loads(worker.run("get", "--raw", path))["data"] == {"order": "2"}
     with worker.start("get", "cm", "--watch-only", "-o", "name") as watch:
-        # The watch may begin after a change, so changes go on until one is seen.
+        # The watch may start after a change, so changes are repeated until one is seen.
         changes = count()
         while not watch.lines and not watch.ended:
             worker.run("annotate", "cm", "form-a", f"n={next(changes)}", "--overwrite")
@@ -140,7 +140,7 @@ def test_forms_of_output(worker: Kubectl) -> None:
 
 
 def test_proxy(worker: Kubectl) -> None:
-    """`proxy` lends the user's rights to plain HTTP on loopback, for watches as well."""
+    """`proxy` serves plain HTTP on loopback with the user's permissions, for watches as well."""
     worker.run("create", "configmap", "lent")
     path = f"/api/v1/namespaces/{worker.namespace}/configmaps"
     with worker.start("proxy", "--port=0") as proxy:
@@ -158,7 +158,7 @@ def test_proxy(worker: Kubectl) -> None:
 
 
 def test_about_the_cluster(worker: Kubectl) -> None:
-    """`cluster-info dump`, `auth`, `api-resources` and what needs no server all work."""
+    """`cluster-info dump`, `auth`, `api-resources` and commands without a server work."""
     dump = worker.run("cluster-info", "dump", f"--namespaces={worker.namespace}")
     assert '"kind": "NodeList"' in dump
     assert worker.run("auth", "can-i", "create", "pods").strip() == "yes"
@@ -177,9 +177,9 @@ def test_about_the_cluster(worker: Kubectl) -> None:
 
 
 def test_what_needs_a_kubelet(worker: Kubectl) -> None:
-    """Commands that reach into a container end at once with the server's reason."""
+    """Commands for containers fail at once with the server's reason."""
     worker.run("run", "idle", "--image=busybox")
-    assert worker.run("logs", "idle") == ""  # nothing runs, so nothing was said
+    assert worker.run("logs", "idle") == ""  # without a kubelet there are no logs
     for words in (
         ("exec", "idle", "--", "true"),
         ("attach", "idle", "--pod-running-timeout=1s"),

@@ -1,7 +1,7 @@
-"""kubectl makes, shows and removes objects of every sort it has words for.
+"""kubectl's commands that create, describe and delete objects of every kind.
 
-As a user who may do that and no more, with every kubectl there is. On etcd alone: what a
-command says does not come from the store, and other modules have both.
+As a user with the necessary permissions only, with every kubectl. On etcd alone: the output of a
+command does not depend on the store, and other modules test both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TEMPLATE: Final = (
     "  template: {metadata: {labels: {a: b}}, spec: {containers: [{image: c, name: d}]}}\n"
 )
 SELECTOR: Final = "  selector: {matchLabels: {a: b}}\n"
-# What is wrong, and what kubectl or the server says of it: old ones read the schema themselves.
+# Invalid objects and the messages of kubectl or the server: old ones read the schema themselves.
 BAD: Final = {
     SELECTOR + TEMPLATE + "  bogus: x\n": r'unknown field "(spec\.)?bogus"',
     SELECTOR
@@ -74,12 +74,12 @@ def server(shared: Shared) -> ServerProcess:
 
 
 def made(kubectl: Kubectl, *words: str) -> None:
-    """Create something, and see that it is said."""
+    """Creates an object, and checks the output."""
     assert kubectl.run("create", *words).strip().endswith(" created"), words
 
 
 def test_objects_of_every_sort(worker: Kubectl, tmp_path: Path) -> None:
-    """`create` makes all that it has words for; `describe` shows each; `delete` removes them."""
+    """All `create KIND` commands work; `describe` shows each object; `delete` removes it."""
     mine = worker.namespace
     files = make_certificate(tmp_path, name="pair")
     made(worker, "configmap", "map", "--from-literal=a=b", f"--from-file=ca={files.ca_file}")
@@ -98,7 +98,7 @@ def test_objects_of_every_sort(worker: Kubectl, tmp_path: Path) -> None:
     if worker.minor >= 21:
         made(worker, "cronjob", "often", "--image=busybox", "--schedule=*/5 * * * *")
         made(worker, "poddisruptionbudget", "few", "--selector=app=web", "--min-available=1")
-    else:  # older ones make them in versions that no release of today has
+    else:  # older ones use versions that current releases no longer serve
         worker.apply(CRON_JOB)
         worker.apply(BUDGET)
     made(worker, "ingress", "door", "--rule=example.com/path*=web:80")
@@ -123,7 +123,7 @@ def test_objects_of_every_sort(worker: Kubectl, tmp_path: Path) -> None:
 
 
 def test_tokens(worker: Kubectl) -> None:
-    """A token of an account can be had, by `create token` where there is such a command."""
+    """`create token`, where it exists, or a TokenRequest returns a token of an account."""
     worker.run("create", "serviceaccount", "bearer")
     where = f"/api/v1/namespaces/{worker.namespace}/serviceaccounts/bearer/token"
     if worker.minor >= 24:
@@ -149,7 +149,7 @@ def test_strict_validation(worker: Kubectl) -> None:
 
 
 def test_forms_of_deleting(worker: Kubectl) -> None:
-    """`delete` goes by name, label, file and all; it can wait, hurry, leave behind and pretend."""
+    """`delete` works by name, label, file and for all; it can wait, force, orphan and dry-run."""
     run = worker.run
     for name in ("one", "two", "three"):
         run("run", name, "--image=busybox", "--labels=forms=yes")
@@ -170,7 +170,7 @@ def test_forms_of_deleting(worker: Kubectl) -> None:
 
 
 def owned_set(kubectl: Kubectl, owner: str) -> str:
-    """A ReplicaSet that belongs to a Deployment."""
+    """A ReplicaSet owned by a Deployment."""
     uid = kubectl.run("get", "deployment", owner, "-o", "jsonpath={.metadata.uid}")
     reference = {
         "apiVersion": "apps/v1",

@@ -1,9 +1,9 @@
-"""What typed clients in Go send: protobuf, by each kubectl that does so, and written by hand.
+"""Protobuf requests of typed Go clients: from each kubectl that sends them, and handwritten.
 
 Since 1.32 kubectl sends protobuf wherever it knows the type: `create KIND`, `auth`, `describe`,
-evictions, approvals. The frames below are what such a client writes: every field that is no
-pointer, zero or not. They are sent in any case; where RESTOW_KUBECTL names newer binaries, these do
-the same by their commands.
+evictions, approvals. The messages below are those of such a client: every field that is no pointer,
+zero or not. They are always sent; where RESTOW_KUBECTL names newer binaries, their commands run as
+well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def varint(value: int) -> bytes:
 
 
 def part(number: int, *parts: bytes | str) -> bytes:
-    """A field with a length: a text, or a message of fields."""
+    """A length-delimited field: a string, or a message of fields."""
     data = b"".join(each.encode() if isinstance(each, str) else each for each in parts)
     return varint(number << 3 | 2) + varint(len(data)) + data
 
@@ -44,7 +44,7 @@ def count(number: int, value: int) -> bytes:
 
 
 def meta(name: str, *more: bytes) -> bytes:
-    """Metadata as Go writes it, with its empty texts and its empty time."""
+    """Metadata as Go encodes it, with its empty strings and its empty time."""
     empty = b"".join(part(number, "") for number in (2, 3, 4, 5, 6))
     return part(1, part(1, name), empty, count(7, 0), part(8), *more)
 
@@ -60,7 +60,7 @@ def entry(key: str, value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One object: how kubectl makes it, what a frame of it is, and what must come of it."""
+    """One object: how kubectl creates it, its message, and the expected result."""
 
     words: str
     path: str
@@ -172,7 +172,7 @@ SENDERS: Final = [FRAMES, *newer()]
 
 
 class Sender:
-    """Makes objects: by the commands of a kubectl, or by frames."""
+    """Creates objects: with the commands of a kubectl, or with messages."""
 
     def __init__(self, server: ServerProcess, namespace: str, kubectl: Kubectl | None) -> None:
         self.server = server
@@ -190,7 +190,7 @@ class Sender:
         return json.loads(text)
 
     def make(self, case: Case) -> Any:
-        """The object, as it is stored."""
+        """Creates the object; returns it as stored."""
         path = case.path.format(ns=self.namespace)
         if self.kubectl is not None:
             self.kubectl.run(*case.words.split())
@@ -204,7 +204,7 @@ class Sender:
 def sender(
     request: pytest.FixtureRequest, shared: Shared, tmp_path_factory: pytest.TempPathFactory
 ) -> Sender:
-    """Everyone who sends protobuf, in a namespace that it has made."""
+    """Every sender of protobuf, in a namespace of its own."""
     server, name = shared.on("sqlite"), f"typed-{SENDERS.index(request.param)}"
     if request.param == FRAMES:
         sender = Sender(server, name, None)
@@ -219,7 +219,7 @@ def sender(
 
 @pytest.mark.parametrize("case", CASES, ids=[case.words.split()[1] for case in CASES])
 def test_typed_objects(sender: Sender, case: Case) -> None:
-    """What was said is stored, what was zero is not, and what is a pointer is kept even if zero."""
+    """Set values are stored, zero values are omitted, and pointers are kept even if zero."""
     found = sender.make(case)
     inner = {**found, **(found.get("spec") or {})}
     assert {name: inner.get(name) for name in case.expected} == case.expected
@@ -227,8 +227,8 @@ def test_typed_objects(sender: Sender, case: Case) -> None:
     assert not {"generateName", "selfLink", "deletionTimestamp"} & found["metadata"].keys()
 
 
-def test_questions(sender: Sender) -> None:
-    """Whether one may do something is asked and answered."""
+def test_access_reviews(sender: Sender) -> None:
+    """An access review is sent and answered."""
     if sender.kubectl is not None:
         assert sender.kubectl.run("auth", "can-i", "delete", "pods").strip() == "yes"
         assert "restow-admin" in sender.kubectl.run("auth", "whoami")
@@ -246,7 +246,7 @@ def test_questions(sender: Sender) -> None:
 
 
 def test_a_token(sender: Sender) -> None:
-    """A token is asked for with how long it lasts."""
+    """A TokenRequest with an expiration is answered."""
     name = "default"
     path = f"api/v1/namespaces/{sender.namespace}/serviceaccounts/{name}"
     body = frame("v1", "ServiceAccount", meta(name))
@@ -270,7 +270,8 @@ def test_a_token(sender: Sender) -> None:
 
 
 def test_options_of_a_delete(sender: Sender) -> None:
-    """A grace period of zero is meant, and whoever reads before deleting says which one."""
+    """A grace period of zero is not ignored, and a client that has read the object sends
+    preconditions."""
     path = f"api/v1/namespaces/{sender.namespace}/configmaps"
     body = frame("v1", "ConfigMap", meta("gone"))
     assert sender.send("POST", path, body)[0] == 201

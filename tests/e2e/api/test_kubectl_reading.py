@@ -1,4 +1,4 @@
-"""kubectl's commands that read, with every kubectl there is, on SQLite and on etcd."""
+"""kubectl's commands that read, with every kubectl, on SQLite and on etcd."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEPLOYMENT = {
 
 
 def post(server: ServerProcess, path: str, body: object) -> Any:
-    """The object as it was created, without kubectl's help."""
+    """Creates an object without kubectl; returns it."""
     code, answer = server.request("POST", path, body)
     assert code == 201, answer
     return json.loads(answer)
@@ -73,7 +73,7 @@ def table(text: str) -> list[list[str]]:
 
 
 def test_version_and_cluster(kubectl_in_default: Kubectl) -> None:
-    """The server says a version that kubectl can read, and where it is."""
+    """kubectl can parse the server's version, and shows its address."""
     found = kubectl_in_default.json("version", "-o", "json")["serverVersion"]
     assert found["gitVersion"].startswith("v1.36.")
     text = kubectl_in_default.run("cluster-info")
@@ -81,7 +81,7 @@ def test_version_and_cluster(kubectl_in_default: Kubectl) -> None:
 
 
 def test_get_tables(kubectl: Kubectl) -> None:
-    """`get` prints the columns of the kind, more with -o wide, and those of labels on demand."""
+    """`get` prints the columns of the kind, more with -o wide, and label columns on request."""
     make_config(kubectl, "one", labels={"tier": "front"})
     make_config(kubectl, "two")
     head, one = table(kubectl.run("get", "configmaps", "-l", "tier=front"))
@@ -116,7 +116,7 @@ def test_get_tables(kubectl: Kubectl) -> None:
 
 
 def test_get_documents(kubectl: Kubectl) -> None:
-    """`get` gives whole objects as JSON and YAML, names, and parts by a path."""
+    """`get` prints whole objects as JSON and YAML, names, and JSON paths."""
     make_config(kubectl, "one")
     as_json = kubectl.json("get", "configmap", "one", "-o", "json")
     assert (as_json["kind"], as_json["data"]) == ("ConfigMap", {"a": "1", "b": "2"})
@@ -139,7 +139,7 @@ def test_get_in_chunks(kubectl: Kubectl) -> None:
 
 
 def test_get_watch(kubectl: Kubectl) -> None:
-    """`get -w` shows what is there, then a row for each change, then the deletion."""
+    """`get -w` prints existing objects, then a row for each change, then the deletion."""
     path = f"/api/v1/namespaces/{kubectl.namespace}/configmaps"
     make_config(kubectl, "first", labels={"seen": "yes"})
     with kubectl.start("get", "configmaps", "-w", "-l", "seen=yes", "-o", "name") as watch:
@@ -161,7 +161,7 @@ def test_get_watch(kubectl: Kubectl) -> None:
 
 
 def test_describe(kubectl: Kubectl) -> None:
-    """`describe` shows an object, what belongs to it, and its events."""
+    """`describe` shows an object, related objects, and its events."""
     make_config(kubectl, "one", annotations={"note": "hello"})
     text = kubectl.run("describe", "configmap", "one")
     assert "Namespace:    " + kubectl.namespace in text
@@ -177,7 +177,7 @@ def test_describe(kubectl: Kubectl) -> None:
 
 
 def test_events(kubectl: Kubectl) -> None:
-    """Events are listed with what they are about, by `events` where there is such a command."""
+    """Events are listed with their objects, by `events` if there is such a command."""
     make_event(kubectl, make_config(kubectl, "one"))
     text = kubectl.run("get", "events")
     assert table(text)[0] == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
@@ -190,7 +190,7 @@ def test_events(kubectl: Kubectl) -> None:
 
 
 def test_explain(kubectl_in_default: Kubectl) -> None:
-    """`explain` shows the documentation tree of a kind and of a field."""
+    """`explain` shows the documentation of a kind and of a field."""
     text = kubectl_in_default.run("explain", "deployment", "--recursive")
     kind = next(line for line in text.splitlines() if line.startswith("KIND:"))
     assert kind.split() == ["KIND:", "Deployment"]
@@ -201,7 +201,7 @@ def test_explain(kubectl_in_default: Kubectl) -> None:
 
 
 def test_discovery(kubectl_in_default: Kubectl) -> None:
-    """`api-resources` and `api-versions` list what is served."""
+    """`api-resources` and `api-versions` list the served resources and versions."""
     rows = table(kubectl_in_default.run("api-resources", "--no-headers"))
     assert ["configmaps", "cm", "v1", "true", "ConfigMap"] in rows
     assert ["deployments", "deploy", "apps/v1", "true", "Deployment"] in rows
@@ -223,7 +223,8 @@ def test_get_all(kubectl: Kubectl) -> None:
 
 
 def test_auth(kubectl: Kubectl) -> None:
-    """`auth can-i` tells the administrator yes and eve no; `auth whoami` knows who asks."""
+    """`auth can-i` answers yes for the administrator and no for eve; `auth whoami` shows the
+    user."""
     assert kubectl.run("auth", "can-i", "create", "configmaps").strip() == "yes"
     assert kubectl.run("auth", "can-i", "get", "/metrics").strip() == "yes"
     said = kubectl.try_run("auth", "can-i", "list", "secrets", "--token", EVE_TOKEN)
@@ -240,6 +241,6 @@ def test_auth(kubectl: Kubectl) -> None:
 
 
 def test_client_certificate(kubectl_in_default: Kubectl) -> None:
-    """The second context of the kubeconfig proves the administrator by a certificate."""
+    """The second context of the kubeconfig authenticates the administrator by a certificate."""
     words = ("--context", "restow-certificate", "get", "namespace", "default", "-o", "name")
     assert kubectl_in_default.run(*words).strip() == "namespace/default"

@@ -1,4 +1,4 @@
-"""Roles as a person gives and looks at them, with kubectl."""
+"""Roles as a user grants and shows them with kubectl."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def can(kubectl: Kubectl, *words: str) -> bool:
 
 
 def becomes(kubectl: Kubectl, answer: bool, *words: str) -> bool:
-    """Whether it is the answer, at once or once the server has heard of what was written."""
+    """Returns whether this is the answer, at once or once the server has processed the change."""
     return any(can(kubectl, *words) is answer for _ in range(ASKED_MAX))
 
 
-def test_rights_come_and_go(kubectl: Kubectl) -> None:
-    """What is given counts in its namespace, is listed, and can be seen before it is asked for."""
+def test_permissions_are_granted_and_revoked(kubectl: Kubectl) -> None:
+    """Granted permissions count in their namespace, are listed, and can be checked with `can-i`."""
     before = rules(kubectl.run("auth", "can-i", "--list", "--no-headers", *AS_EVE))
     assert ["selfsubjectreviews.authentication.k8s.io", "[]", "[]", "[create]"] in before
     assert ["[/apis/*]", "[]", "[get]"] in before
@@ -50,7 +50,7 @@ def test_rights_come_and_go(kubectl: Kubectl) -> None:
 
 
 def test_reconcile(kubectl: Kubectl) -> None:
-    """`auth reconcile` makes roles and bindings, and adds to them what they lack."""
+    """`auth reconcile` creates roles and bindings, and adds missing rules and subjects."""
     document = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role

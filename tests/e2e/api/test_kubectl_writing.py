@@ -1,4 +1,4 @@
-"""kubectl's commands that write, with every kubectl there is, on SQLite and on etcd."""
+"""kubectl's commands that write, with every kubectl, on SQLite and on etcd."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def path_of(kubectl: Kubectl, resource: str, name: str = "") -> str:
 
 
 def make(kubectl: Kubectl, name: str = "one", **metadata: object) -> None:
-    """A ConfigMap, without kubectl's help."""
+    """Creates a ConfigMap, without kubectl."""
     body = {"metadata": {"name": name, **metadata}, "data": {"a": "1"}}
     code, answer = kubectl.server.request("POST", path_of(kubectl, "configmaps"), body)
     assert code == 201, answer
 
 
-def test_create_by_words(kubectl: Kubectl) -> None:
-    """`create KIND` makes objects; newer kubectl sends them as protobuf."""
+def test_create_by_arguments(kubectl: Kubectl) -> None:
+    """`create KIND` creates objects; newer kubectl sends them as protobuf."""
     run = kubectl.run
     assert run("create", "configmap", "c", "--from-literal=k=v", "--from-literal=e=").strip() == (
         "configmap/c created"
@@ -56,7 +56,7 @@ def test_create_by_words(kubectl: Kubectl) -> None:
 
 
 def test_apply(kubectl: Kubectl) -> None:
-    """`apply` creates, changes, removes what is no longer said, and leaves equal objects alone."""
+    """`apply` creates, changes, removes dropped fields, and leaves equal objects unchanged."""
     assert kubectl.apply(config(a="1", b="2")) == "configmap/one created"
     kubectl.server.request(
         "PATCH",
@@ -99,7 +99,7 @@ def deployment(*containers: tuple[str, str]) -> dict[str, Any]:
 
 
 def test_dry_run_and_diff(kubectl: Kubectl) -> None:
-    """`--dry-run=server` and `diff` show what would be, and change nothing."""
+    """`--dry-run=server` and `diff` show the result, and change nothing."""
     assert kubectl.apply(config(a="1"), "--dry-run=server") == (
         "configmap/one created (server dry run)"
     )
@@ -117,7 +117,7 @@ def test_dry_run_and_diff(kubectl: Kubectl) -> None:
 
 
 def test_create_and_replace_files(kubectl: Kubectl, tmp_path: Path) -> None:
-    """`create -f` and `replace -f` take YAML files; `replace --force` makes the object anew."""
+    """`create -f` and `replace -f` accept YAML files; `replace --force` recreates the object."""
     file = tmp_path / "one.yaml"
     file.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {a: '1'}\n")
     assert kubectl.run("create", "-f", str(file)).strip() == "configmap/one created"
@@ -130,7 +130,7 @@ def test_create_and_replace_files(kubectl: Kubectl, tmp_path: Path) -> None:
 
 
 def test_edit(kubectl: Kubectl, tmp_path: Path) -> None:
-    """`edit` opens an editor on the object, and sends what was changed."""
+    """`edit` opens an editor on the object, and sends the changes."""
     make(kubectl)
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i \'s/a: "1"/a: "edited"/\' "$1"\n')
@@ -143,7 +143,7 @@ def test_edit(kubectl: Kubectl, tmp_path: Path) -> None:
 
 
 def test_patch(kubectl: Kubectl) -> None:
-    """`patch` works in its three types, and says when nothing has changed."""
+    """`patch` supports its three types, and reports a patch without changes."""
     make(kubectl)
     patch = ("patch", "configmap", "one")
     assert kubectl.run(*patch, "-p", '{"data":{"b":"2"}}').strip() == "configmap/one patched"
@@ -184,7 +184,8 @@ def test_scale(kubectl: Kubectl) -> None:
 
 
 def test_delete(kubectl: Kubectl) -> None:
-    """`delete` removes by name, by label, and is content with what is gone if told so."""
+    """`delete` deletes by name and by label, and accepts missing objects with
+    --ignore-not-found."""
     for name, tier in (("one", "a"), ("two", "b"), ("three", "b")):
         make(kubectl, name, labels={"tier": tier})
     assert kubectl.run("delete", "configmap", "one").startswith('configmap "one" deleted')
@@ -211,7 +212,7 @@ def test_delete_waits_for_finalizers(kubectl: Kubectl) -> None:
 
 
 def set_status(kubectl: Kubectl, status: dict[str, object]) -> None:
-    """What a controller would report about the deployment."""
+    """Writes the status that a controller would report for the deployment."""
     code, answer = kubectl.server.request(
         "PATCH",
         path_of(kubectl, "deployments", "web") + "/status",
@@ -222,7 +223,7 @@ def set_status(kubectl: Kubectl, status: dict[str, object]) -> None:
 
 
 def test_wait_and_rollout(kubectl: Kubectl) -> None:
-    """`wait` and `rollout status` end when a controller reports what they wait for."""
+    """`wait` and `rollout status` end when a controller reports the condition."""
     kubectl.apply(deployment(("web", "nginx")))
     words = ("wait", "deployment/web", "--for=condition=Available")
     assert "timed out waiting" in kubectl.fail(*words, "--timeout=1s")
@@ -243,7 +244,7 @@ def test_wait_and_rollout(kubectl: Kubectl) -> None:
 
 
 def test_namespace_is_emptied(kubectl: Kubectl) -> None:
-    """`delete namespace` waits until the namespace and all that was in it are gone."""
+    """`delete namespace` waits until the namespace and all its objects are deleted."""
     name = f"{kubectl.namespace}-more"
     assert kubectl.run("create", "namespace", name).strip() == f"namespace/{name} created"
     inside = kubectl.within(name)

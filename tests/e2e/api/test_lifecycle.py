@@ -1,4 +1,4 @@
-"""How a server stops and comes back: nothing acknowledged is lost, and clients can go on."""
+"""Stop and restart of a server: no acknowledged write is lost, and clients can continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOPS_MAX = 3
 
 
 @pytest.fixture(scope="module")
-def phoenix(
+def restartable(
     server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
     """A server beside the shared one."""
@@ -30,12 +30,12 @@ def phoenix(
 
 
 @pytest.fixture
-def mortal(phoenix: ServerProcess) -> ServerProcess:
-    """A server on the shared store that the test may end; the next one gets it running again."""
-    if phoenix.process is None:
-        phoenix.log_file.unlink()
-        phoenix.start()
-    return phoenix
+def running(restartable: ServerProcess) -> ServerProcess:
+    """A server on the shared store that the test may stop; the next test restarts it."""
+    if restartable.process is None:
+        restartable.log_file.unlink()
+        restartable.start()
+    return restartable
 
 
 def config(name: str, **data: str) -> dict[str, Any]:
@@ -43,35 +43,36 @@ def config(name: str, **data: str) -> dict[str, Any]:
 
 
 def make(server: ServerProcess, path: str, name: str) -> str:
-    """Create an object; its resource version."""
+    """Creates an object; returns its resource version."""
     code, answer = server.request("POST", path, {"metadata": {"name": name}})
     assert code == 201, answer
     return str(json.loads(answer)["metadata"]["resourceVersion"])
 
 
-def test_graceful_stop(mortal: ServerProcess, namespace: str) -> None:
-    """On SIGTERM it is first not ready, then ends open watches cleanly, then exits with 0."""
+def test_graceful_stop(running: ServerProcess, namespace: str) -> None:
+    """On SIGTERM the server first is not ready, then ends open watches cleanly, then exits with
+    0."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
-    make(mortal, path, "one")
+    make(running, path, "one")
     said: list[tuple[int, str]] = []
     for _ in range(STOPS_MAX):
-        with RawWatch(mortal, path) as watching:
+        with RawWatch(running, path) as watching:
             while watching.event()[1]["metadata"]["name"] != "one":
                 pass
-            said += stop_and_ask(mortal)
+            said += stop_and_ask(running)
             assert watching.end() == "cleanly"
-        assert mortal.wait_stopped() == 0
+        assert running.wait_stopped() == 0
         if said:
             break
-        mortal.start()  # it was not ready for a moment only, and we were late
+        running.start()  # it was not ready only briefly, and the poll was too late
     assert said[-1][0] == 500
     assert "[-]shutdown failed: reason withheld" in said[-1][1]
-    assert mortal.log_tail().rstrip().endswith("stopped")
-    assert "Traceback" not in mortal.log_tail()
+    assert running.log_tail().rstrip().endswith("stopped")
+    assert "Traceback" not in running.log_tail()
 
 
 def stop_and_ask(server: ServerProcess) -> list[tuple[int, str]]:
-    """Tell a server to stop; what it says about being ready until it hangs up."""
+    """Stops a server; returns its readiness responses until it closes the connection."""
     probe = connection_to(server)
     said = []
     server.send_stop_signal()
@@ -84,42 +85,42 @@ def stop_and_ask(server: ServerProcess) -> list[tuple[int, str]]:
     return said
 
 
-def test_write_in_flight(mortal: ServerProcess, server: ServerProcess, namespace: str) -> None:
-    """A write whose body is still on its way when the server is told to stop is finished."""
+def test_write_in_flight(running: ServerProcess, server: ServerProcess, namespace: str) -> None:
+    """A write whose body is not complete when the server is stopped is finished."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     body = json.dumps(config("late")).encode()
-    connection = connection_to(mortal)
+    connection = connection_to(running)
     connection.putrequest("POST", path)
     for name, value in (
-        ("Authorization", f"Bearer {mortal.token}"),
+        ("Authorization", f"Bearer {running.token}"),
         ("Content-Type", "application/json"),
         ("Content-Length", str(len(body))),
     ):
         connection.putheader(name, value)
     connection.endheaders(body[:20])
     time.sleep(0.05)  # let it arrive
-    mortal.send_stop_signal()
-    time.sleep(0.4)  # it drains by now
+    running.send_stop_signal()
+    time.sleep(0.4)  # by now it is draining
     connection.send(body[20:])
     answer = connection.getresponse()
     assert answer.status == 201, answer.read()
     answer.read()
     connection.close()
-    assert mortal.wait_stopped() == 0
+    assert running.wait_stopped() == 0
     assert server.get(f"{path}/late")[0] == 200
 
 
 @pytest.mark.parametrize("manner", ["stop", "kill"])
 def test_acknowledged_writes_stay(
-    mortal: ServerProcess, server: ServerProcess, namespace: str, manner: str
+    running: ServerProcess, server: ServerProcess, namespace: str, manner: str
 ) -> None:
-    """Of the writes that were under way when a server ends, those acknowledged are there."""
+    """Of the writes in flight when a server ends, those acknowledged are stored."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     acknowledged: list[str] = []
 
     def write(writer: int) -> None:
-        connection = connection_to(mortal)
-        headers = {"Authorization": f"Bearer {mortal.token}", "Content-Type": "application/json"}
+        connection = connection_to(running)
+        headers = {"Authorization": f"Bearer {running.token}", "Content-Type": "application/json"}
         with suppress(OSError, http.client.HTTPException):
             for number in range(10_000):
                 name = f"w{writer}-{number}"
@@ -137,39 +138,39 @@ def test_acknowledged_writes_stay(
     while len(acknowledged) < 40:
         time.sleep(0.01)
     if manner == "stop":
-        assert mortal.stop() == 0
+        assert running.stop() == 0
     else:
-        mortal.kill()
+        running.kill()
     for writer in writers:
         writer.join()
     items = json.loads(server.get(path)[1])["items"]
     assert set(acknowledged) <= {item["metadata"]["name"] for item in items}
 
 
-def test_restart(mortal: ServerProcess, namespace: str) -> None:
-    """After a restart the objects are there, and watches go on from a version of before."""
+def test_restart(running: ServerProcess, namespace: str) -> None:
+    """After a restart the objects are there, and watches resume from an earlier version."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
-    make(mortal, path, "one")
-    version = make(mortal, path, "two")
-    with client_of(mortal.kubeconfig) as client:
+    make(running, path, "one")
+    version = make(running, path, "two")
+    with client_of(running.kubeconfig) as client:
         core = k8s.CoreV1Api(client)
         watching = watch.Watch()
-        # The client comes back by itself when a stream has ended.
+        # The client reconnects by itself when a stream has ended.
         stream = watching.stream(core.list_namespaced_secret, namespace, resource_version=version)
-        make(mortal, path, "three")
+        make(running, path, "three")
         assert next(stream)["object"].metadata.name == "three"
-        mortal.restart()
-        assert mortal.get(f"{path}/one")[0] == 200
-        with RawWatch(mortal, f"{path}?resourceVersion={version}") as raw:
-            make(mortal, path, "four")
+        running.restart()
+        assert running.get(f"{path}/one")[0] == 200
+        with RawWatch(running, f"{path}?resourceVersion={version}") as raw:
+            make(running, path, "four")
             assert raw.events(2) == [("ADDED", "three"), ("ADDED", "four")]
         assert next(stream)["object"].metadata.name == "four"
         watching.stop()
         stream.close()
 
 
-def test_forgotten_history(tmp_path: Path) -> None:
-    """What compaction has forgotten is refused with 410, and a list can be gone on with."""
+def test_compacted_history(tmp_path: Path) -> None:
+    """A compacted version is refused with 410, and a list can be continued at the current one."""
     forgetful = ServerProcess(tmp_path / "forgetful", arguments=["--compaction-interval", "0.2"])
     with forgetful as server, client_of(server.kubeconfig) as client:
         core = k8s.CoreV1Api(client)
@@ -185,7 +186,7 @@ def test_forgotten_history(tmp_path: Path) -> None:
         )
         names = [each.metadata.name for each in [*page.items, *rest.items]]
         assert [name for name in names if name.startswith("c")] == ["c0", "c1", "c2"]
-        client.rest_client.pool_manager.clear()  # or the server waits for us to hang up
+        client.rest_client.pool_manager.clear()  # or the server waits for the client to close
         server.restart()
         core.list_namespaced_config_map("default")
         with pytest.raises(k8s.ApiException) as refused:
@@ -197,7 +198,7 @@ def test_forgotten_history(tmp_path: Path) -> None:
 
 
 def wait_for_expiry(core: Any, token: str) -> dict[str, Any]:
-    """The Status by which a continued list is refused, after some writes and some time."""
+    """Returns the Status that refuses a continued list, after some writes and some time."""
     for number in range(200):
         core.patch_namespaced_config_map("c0", "default", {"data": {"n": str(number)}})
         try:

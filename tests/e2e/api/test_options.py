@@ -25,7 +25,8 @@ def names(server: ServerProcess, path: str) -> list[str]:
 
 
 def test_releases(tmp_path: Path) -> None:
-    """The four shipped releases read what the one before has written, once it is rewritten."""
+    """Each of the four shipped releases reads the objects of the one before, after they are
+    rewritten."""
     for release, served, stored in (
         ("x", ["v1"], "v1"),
         ("x+1", ["v1", "v2"], "v1"),
@@ -43,7 +44,7 @@ def test_releases(tmp_path: Path) -> None:
                 assert [item["spec"]["size"] for item in found] == [0, 1, 2]
                 assert {item["apiVersion"] for item in found} == {f"example.com/{version}"}
             if release == "x+2":
-                # The next release cannot read v1: write everything again, as it is.
+                # The next release cannot read v1: rewrite all objects unchanged.
                 for item in widgets(server, stored):
                     rewrite(server, item, stored)
             assert server.stop() == 0
@@ -65,7 +66,7 @@ def make_widgets(server: ServerProcess) -> None:
 
 
 def rewrite(server: ServerProcess, item: dict[str, Any], version: str) -> None:
-    """An update that changes nothing, but the version in which the object is stored."""
+    """Sends an update that changes only the version in which the object is stored."""
     path = f"/apis/example.com/{version}/namespaces/default/widgets/{item['metadata']['name']}"
     before = item["metadata"]["resourceVersion"]
     for has_changed in (True, False):
@@ -78,7 +79,7 @@ def rewrite(server: ServerProcess, item: dict[str, Any], version: str) -> None:
 
 
 def test_kubernetes_release(tmp_path: Path) -> None:
-    """A release of Kubernetes serves the groups and versions that it had."""
+    """A Kubernetes release serves the groups and versions that it had."""
     file = str(RELEASES / "kubernetes-1.24.yaml")
     with ServerProcess(tmp_path / "d", store="memory:", arguments=["--release", file]) as server:
         assert "cronjobs" in names(server, "/apis/batch/v1beta1")
@@ -87,7 +88,7 @@ def test_kubernetes_release(tmp_path: Path) -> None:
 
 
 def test_tokens(server: ServerProcess) -> None:
-    """A token of the given file is a user with groups; others and none are turned away."""
+    """A token of the given file is a user with groups; other tokens and none get 401 and 403."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     code, answer = server.request("POST", path, {}, token=EVE_TOKEN)
     user = json.loads(answer)["status"]["userInfo"]
@@ -100,13 +101,14 @@ def test_tokens(server: ServerProcess) -> None:
 
 
 def test_secret_files(server: ServerProcess) -> None:
-    """What is secret can be read by nobody else."""
+    """Secret files are readable by their owner only."""
     for path in (server.kubeconfig, server.pki_dir, *server.pki_dir.glob("*.key")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
 def test_given_certificates(tmp_path: Path) -> None:
-    """Given TLS files are served, clients of a given authority are known by their names."""
+    """Given TLS files are used, and clients with a certificate of the given CA are
+    authenticated."""
     serving = make_certificate(tmp_path / "serving", name="api.example.com")
     clients = make_certificate(tmp_path / "clients", name="mallory")
     arguments = ["--tls-cert-file", serving.cert_file, "--tls-private-key-file", serving.key_file]
@@ -143,7 +145,7 @@ def test_json_logs(tmp_path: Path) -> None:
 
 
 def test_health(server: ServerProcess) -> None:
-    """Health is told to everyone, check by check on demand."""
+    """Health endpoints are public, and list their checks on request."""
     for probe in ("healthz", "livez", "readyz"):
         assert server.get(f"/{probe}", token="") == (200, "ok")
         code, text = server.get(f"/{probe}?verbose")
@@ -158,7 +160,7 @@ def test_health(server: ServerProcess) -> None:
 
 
 def test_metrics(server: ServerProcess) -> None:
-    """Metrics count requests by verb and resource, for those who may read them."""
+    """Metrics count requests by verb and resource, and need authorization."""
     server.get("/api/v1/namespaces/default/configmaps/none")
     code, text = server.get("/metrics")
     assert code == 200

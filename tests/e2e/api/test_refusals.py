@@ -1,4 +1,4 @@
-"""Start-ups that cannot be: one clear line that says what is wrong, and an exit code."""
+"""Start-ups that fail: one clear line with the reason, and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSED, USAGE = 1, 2
 
 
 def refused(directory: Path, *arguments: str, store: str = "memory:", code: int = REFUSED) -> str:
-    """Start a server that must refuse; the line it says."""
+    """Starts a server that must refuse; returns its line of output."""
     command = ServerProcess(directory, store=store, arguments=arguments).command()
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code, done
@@ -29,13 +29,13 @@ def refused(directory: Path, *arguments: str, store: str = "memory:", code: int 
 
 
 def test_store_address(tmp_path: Path) -> None:
-    """An address that is none is answered with the forms there are."""
+    """An invalid address is refused with the valid forms."""
     line = refused(tmp_path / "d", store="mysql://localhost")
     assert "invalid store address 'mysql://localhost': must be memory: | sqlite:FILE" in line
 
 
 def test_store_is_no_database(tmp_path: Path) -> None:
-    """A file that is no store is left alone."""
+    """A file that is not a store is not changed."""
     file = tmp_path / "notes.txt"
     file.write_text("something else\n" * 100)
     assert str(file) in refused(tmp_path / "d", store=f"sqlite:{file}")
@@ -43,7 +43,7 @@ def test_store_is_no_database(tmp_path: Path) -> None:
 
 
 def test_no_etcd(tmp_path: Path) -> None:
-    """An etcd that cannot be reached is named."""
+    """The message names an etcd that cannot be reached."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -51,7 +51,7 @@ def test_no_etcd(tmp_path: Path) -> None:
 
 
 def test_busy_port(tmp_path: Path) -> None:
-    """A port that someone else has is named."""
+    """The message names a port that is in use."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -62,7 +62,7 @@ def test_busy_port(tmp_path: Path) -> None:
 
 
 def test_address_of_another_machine(tmp_path: Path) -> None:
-    """An address that this machine does not have is named."""
+    """The message names an address that this machine does not have."""
     assert "192.0.2.1" in refused(tmp_path / "d", "--bind", "192.0.2.1")
 
 
@@ -76,7 +76,7 @@ def test_address_of_another_machine(tmp_path: Path) -> None:
     ids=["storage", "key", "syntax"],
 )
 def test_release_file(tmp_path: Path, old: str, new: str, problem: str) -> None:
-    """A wrong release file is refused with its name, the line and what is wrong there."""
+    """An invalid release file is refused with its name, the line and the error."""
     shipped = Path(releases.__file__).with_name("releases") / "x.yaml"
     text = shipped.read_text()
     assert old in text
@@ -88,12 +88,12 @@ def test_release_file(tmp_path: Path, old: str, new: str, problem: str) -> None:
 
 @pytest.mark.parametrize("option", ["--release", "--token-auth-file", "--client-ca-file"])
 def test_missing_files(tmp_path: Path, option: str) -> None:
-    """A file that is not there is named."""
+    """The message names a missing file."""
     assert str(tmp_path / "none") in refused(tmp_path / "d", option, str(tmp_path / "none"))
 
 
 def test_tls_files(tmp_path: Path) -> None:
-    """Certificates that cannot be used are refused: not there, not PEM, or with another's key."""
+    """Unusable certificates are refused: missing, not PEM, or with the key of another."""
     mine, others = (make_certificate(tmp_path / name, name=name) for name in ("mine", "others"))
     cert, key = str(mine.cert_file), str(mine.key_file)
     words = ("--tls-cert-file", cert, "--tls-private-key-file")
@@ -109,7 +109,7 @@ def test_tls_files(tmp_path: Path) -> None:
 
 
 def test_token_file(tmp_path: Path) -> None:
-    """A token file with a bad line is refused, with the number of the line and not the token."""
+    """A token file with an invalid line is refused, with the line number and without the token."""
     file = tmp_path / "tokens.csv"
     file.touch(mode=0o600)
     file.write_text("secret-one,alice,1\nsecret-two,bob\n")
@@ -119,7 +119,7 @@ def test_token_file(tmp_path: Path) -> None:
 
 
 def test_open_keys(tmp_path: Path) -> None:
-    """Keys that other users can read are refused."""
+    """Private keys that other users can read are refused."""
     with ServerProcess(tmp_path / "d", store="memory:") as server:
         server.stop()
     copy = tmp_path / "copy"
@@ -132,7 +132,7 @@ def test_open_keys(tmp_path: Path) -> None:
 
 
 def test_values_of_options(tmp_path: Path) -> None:
-    """Options with impossible values are refused by name."""
+    """Options with invalid values are refused by name."""
     for words, text in (
         (("--port", "70000"), "--port: '70000' is not a port number (0 to 65535)"),
         (("--port", "http"), "--port: 'http' is not a port number (0 to 65535)"),

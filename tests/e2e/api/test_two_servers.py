@@ -1,4 +1,4 @@
-"""Two servers on one store: each sees at once what the other does, and outlives it."""
+"""Two servers on one store: each sees the other's writes at once, and continues without it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def other(
 
 
 def call(server: ServerProcess, method: str, path: str, body: object = None) -> Any:
-    """The answer to a request that must succeed."""
+    """Returns the response to a request that must succeed."""
     code, answer = server.request(method, path, body)
     assert code in (200, 201), answer
     return json.loads(answer)
@@ -44,7 +44,7 @@ def names(server: ServerProcess, path: str) -> list[str]:
 def test_reads_see_writes_at_once(
     server: ServerProcess, other: ServerProcess, namespace: str
 ) -> None:
-    """What one server has acknowledged, the other one shows in its very next get and list."""
+    """A write that one server acknowledged is in the other's next get and list."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for number in range(ROUNDS):
         one, two = (server, other) if number % 2 else (other, server)
@@ -57,7 +57,7 @@ def test_reads_see_writes_at_once(
 
 
 def test_watches_see_writes(server: ServerProcess, other: ServerProcess, namespace: str) -> None:
-    """A watch on either server shows the writes of both, in one order."""
+    """A watch on either server has the writes of both, in one order."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     with RawWatch(server, path) as first, RawWatch(other, path) as second:
         for number in range(ROUNDS):
@@ -68,20 +68,22 @@ def test_watches_see_writes(server: ServerProcess, other: ServerProcess, namespa
         assert second.events(ROUNDS + 1) == expected
 
 
-def test_watch_moves_over(server: ServerProcess, other: ServerProcess, namespace: str) -> None:
-    """A watch that was begun at one server goes on at the other from the same version."""
+def test_watch_continues_on_the_other_server(
+    server: ServerProcess, other: ServerProcess, namespace: str
+) -> None:
+    """A watch started on one server continues on the other from the same version."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     version = call(server, "POST", path, {"metadata": {"name": "a"}})["metadata"]["resourceVersion"]
     call(server, "POST", path, {"metadata": {"name": "b"}})
     with RawWatch(other, f"{path}?resourceVersion={version}&labelSelector=!none") as watch:
         seen = watch.events(1)
-        while seen[-1][1] != "b":  # the namespace's own account may come in between
+        while seen[-1][1] != "b":  # the namespace's own account may be created in between
             seen += watch.events(1)
         assert ("ADDED", "a") not in seen
 
 
 def test_continue_tokens(server: ServerProcess, other: ServerProcess, namespace: str) -> None:
-    """A list that was begun at one server is continued at the other, as of the same moment."""
+    """A list started on one server continues on the other, at the same version."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     for number in range(6):
         call(server, "POST", path, {"metadata": {"name": f"s{number}"}})
@@ -96,7 +98,7 @@ def test_continue_tokens(server: ServerProcess, other: ServerProcess, namespace:
 
 
 def test_no_update_is_lost(server: ServerProcess, other: ServerProcess, namespace: str) -> None:
-    """Counting up through both servers at once, by guarded updates, ends at the right number."""
+    """Concurrent increments through both servers, with resource versions, add up."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     call(server, "POST", path, config("counter", n="0"))
     conflicts: list[int] = []
@@ -121,7 +123,7 @@ def test_no_update_is_lost(server: ServerProcess, other: ServerProcess, namespac
 
 
 def test_killed_server(server: ServerProcess, namespace: str, tmp_path: Path) -> None:
-    """When a server is killed, the others go on, with all that it had acknowledged."""
+    """When a server is killed, the others continue, with all writes that it acknowledged."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     with server.sibling(tmp_path / "doomed") as doomed, RawWatch(server, path) as watch:
         call(doomed, "POST", path, {"metadata": {"name": "last-will"}})
@@ -136,7 +138,7 @@ def test_killed_server(server: ServerProcess, namespace: str, tmp_path: Path) ->
 
 
 def test_other_keys(server: ServerProcess, tmp_path: Path) -> None:
-    """A server without the keys of the cluster is refused by its store, and makes none of its own;
+    """A server without the cluster's keys is refused by the store, and creates none of its own;
     so is one with keys of another cluster."""
     foreign = ServerProcess(tmp_path / "foreign", store=server.store)
     with pytest.raises(ProcessFailed) as refused:
@@ -145,7 +147,7 @@ def test_other_keys(server: ServerProcess, tmp_path: Path) -> None:
     assert "Traceback" not in str(refused.value)
     assert not (foreign.data_dir / "pki").exists()
     with ServerProcess(tmp_path / "foreign"):
-        pass  # it has made its keys, for a store of its own
+        pass  # it has created its keys, for a store of its own
     with pytest.raises(ProcessFailed) as refused:
         foreign.start()
     assert "restow serve: this store belongs to a cluster with other keys" in str(refused.value)

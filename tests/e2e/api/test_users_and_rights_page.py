@@ -1,4 +1,4 @@
-"""The page about users and rights, as it is printed: its commands run, and print what it shows."""
+"""The page about users and RBAC: its commands run, and print what it shows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.area("documents")
 
 PAGE: Final = ROOT / "docs" / "how-to" / "users-and-rights.md"
 SECONDS_MAX: Final = 180
-"""A score of commands on one real server; alone on a machine it takes a tenth of it."""
+"""Some twenty commands on one real server; on an idle machine they take a tenth of it."""
 
 
 @pytest.mark.timeout(SECONDS_MAX)
 def test_the_page(tmp_path: Path) -> None:
-    """Whoever copies the commands lets a user and a program in, and takes their rights away."""
+    """The commands give a user and a service account access, and revoke it."""
     tokens, up, *others, clean_up = blocks_of(PAGE)
     environment = make_clone(tmp_path)
     with Shell(tmp_path, environment=environment) as shell:

@@ -1,4 +1,4 @@
-"""A server for the tests of the client, and clients of it."""
+"""A server for the tests of the client, and clients for it."""
 
 from __future__ import annotations
 

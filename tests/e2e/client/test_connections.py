@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a real server, and what the client makes of it."""
+"""The client and connection failures of a real server."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ async def ask(config: ClientConfig) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other tasks bring about."""
+    """Waits for an effect of other tasks."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110  (the conditions have no events)
             await asyncio.sleep(0.01)
 
 
 async def test_a_foreign_authority(client_server: ServerProcess, tmp_path: Path) -> None:
-    """A server that another authority has signed is not spoken to, and the text says what to do."""
+    """A server certificate of another CA is refused, and the message says what to do."""
     ca_pem = make_certificate(tmp_path, name="other").ca_file.read_text()
     with pytest.raises(ConnectionFailed, match=r"not trusted: .*Check certificate-authority"):
         await ask(replace(config_of(client_server), ca_pem=ca_pem))
 
 
 async def test_a_certificate_for_another_name(client_server: ServerProcess) -> None:
-    """The name must be in the certificate; tls-server-name says which one is meant."""
+    """The certificate must have the host name; tls-server-name overrides it."""
     config = config_of(client_server)
     with pytest.raises(ConnectionFailed, match=r"not trusted: .*elsewhere"):
         await ask(replace(config, server_name="elsewhere.example"))
@@ -70,12 +70,13 @@ async def test_a_certificate_for_another_name(client_server: ServerProcess) -> N
 
 
 async def test_without_verification(client_server: ServerProcess) -> None:
-    """Whoever does not want to know gets an answer."""
+    """With insecure-skip-tls-verify the request succeeds."""
     await ask(replace(config_of(client_server), ca_pem=None, is_verified=False))
 
 
 async def test_a_wrong_token(client_server: ServerProcess, tmp_path: Path) -> None:
-    """It is Unauthorized; a token file that was renewed meanwhile is read before the next try."""
+    """The client raises Unauthorized; a token file that was renewed is read before the next
+    attempt."""
     config = config_of(client_server)
     good, path = config.token, tmp_path / "token"
     assert good is not None
@@ -91,10 +92,10 @@ async def test_a_wrong_token(client_server: ServerProcess, tmp_path: Path) -> No
         await client.list_page(NAMESPACES)
 
 
-async def test_a_watch_outlives_the_server(
+async def test_a_watch_survives_a_server_restart(
     client: ApiClient, client_server: ServerProcess, namespace: str
 ) -> None:
-    """After the server's end and new start the watch goes on: each change once, in order."""
+    """After a server restart the watch continues: each change once, in order."""
     page = await client.list_page(CONFIG_MAPS, namespace=namespace)
     seen: list[WatchEvent] = []
 
@@ -124,11 +125,11 @@ async def test_a_watch_outlives_the_server(
     assert [event.resource_version for event in seen] == [version_of(each) for each in made]
 
 
-async def test_a_list_and_an_informer_outlive_compaction(
+async def test_a_list_and_an_informer_survive_compaction(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """When the server forgets: a paged list says Expired or goes on from now, a watch says Expired,
-    and an informer lists anew."""
+    """After compaction a paged list raises Expired or continues at the current version, a watch
+    raises Expired, and an informer relists."""
     directory = tmp_path_factory.mktemp("forgetful")
     arguments = ("--compaction-interval", "0.2")
     with ServerProcess(directory, arguments=arguments) as server:
@@ -158,7 +159,7 @@ async def test_a_list_and_an_informer_outlive_compaction(
                 assert {f"c{number}" for number in range(6)} <= names
                 assert not pages[0].is_consistent
                 server.kill()
-                server.start()  # it has also forgotten what it had in memory
+                server.start()  # its history in memory has moved on as well
                 with pytest.raises(status.Expired):
                     await _first_event(client, first.resource_version)
                 made = await client.get(CONFIG_MAPS, "moving", namespace="default")
@@ -166,7 +167,7 @@ async def test_a_list_and_an_informer_outlive_compaction(
 
 
 async def _forgotten(client: ApiClient, token: str) -> None:
-    """Write until the moment of the token is forgotten."""
+    """Writes until the version of the token is compacted."""
     made = await client.create(CONFIG_MAPS, {"metadata": {"name": "moving"}}, namespace="default")
     async with asyncio.timeout(10):
         for number in range(1_000):
@@ -192,7 +193,8 @@ async def _first_event(client: ApiClient, version: str) -> WatchEvent:
 
 
 async def test_two_candidates(client: ApiClient, client_server: ServerProcess) -> None:
-    """One of two leads; when it stops, the other leads at once, and the lease tells the story."""
+    """One of two candidates leads; when it stops, the other leads at once, and the lease records
+    it."""
     timing = LeaderTiming(lease_seconds=2, renew_seconds=1.5, retry_seconds=0.1)
     led: list[str] = []
 

@@ -67,7 +67,7 @@ async def test_one_object(client: ApiClient, namespace: str) -> None:
 
 
 async def test_patches(client: ApiClient, namespace: str) -> None:
-    """Merge, JSON, strategic merge and apply each change what they say."""
+    """Merge, JSON, strategic merge and apply patches have their effects."""
     await client.create(CONFIG_MAPS, config_map("p", a="1", b="2"), namespace=namespace)
     await client.patch(CONFIG_MAPS, "p", {"data": {"a": None}}, namespace=namespace)
     operations = [{"op": "add", "path": "/data/c", "value": "3"}]
@@ -91,7 +91,7 @@ async def test_patches(client: ApiClient, namespace: str) -> None:
 
 
 async def test_dry_runs_change_nothing(client: ApiClient, namespace: str) -> None:
-    """A dry run answers as the real thing would, and leaves no trace."""
+    """A dry run returns the result, and stores nothing."""
     options = WriteOptions(dry_run=True)
     made = await client.create(CONFIG_MAPS, config_map("dry"), namespace=namespace, options=options)
     assert key_of(made) == (namespace, "dry")
@@ -100,7 +100,7 @@ async def test_dry_runs_change_nothing(client: ApiClient, namespace: str) -> Non
 
 
 async def test_lists(client: ApiClient, namespace: str) -> None:
-    """Pages, selectors and metadata only: all objects once, and no more of them than asked."""
+    """Pages, selectors and metadata only: all objects once, and not more than requested."""
     names = [f"l{number}" for number in range(7)]
     await asyncio.gather(
         *(
@@ -139,7 +139,7 @@ async def test_lists(client: ApiClient, namespace: str) -> None:
 
 
 async def test_subresources(client: ApiClient, namespace: str) -> None:
-    """A subresource has its own reads and writes."""
+    """A subresource has reads and writes of its own."""
     found = await client.get(NAMESPACES, namespace, subresource="status")
     metadata_of(found).setdefault("annotations", {})["seen"] = "yes"
     await client.update(NAMESPACES, found, subresource="status")
@@ -148,7 +148,7 @@ async def test_subresources(client: ApiClient, namespace: str) -> None:
 
 
 async def test_discovery(client: ApiClient, namespace: str) -> None:
-    """Groups, resources and hashes; names as people type them; the version."""
+    """Groups, resources and hashes; short names; the server version."""
     discovered = await client.discover()
     assert discovered.failures == {}
     for text, found in {

@@ -1,8 +1,8 @@
-"""Servers for real clients: one per kind of store, over TLS, with rights that count.
+"""Servers for real clients: one per kind of store, over TLS, with authorization.
 
-Each module is about one client. It lists what that client may do in its namespaces under RIGHTS,
-and what it may do everywhere under CLUSTER_RIGHTS; WHO says how it shows who it is. A test works in
-a namespace of its own, and a module has a kind of its own in an API group of its own.
+Each module tests one client. RIGHTS lists the client's permissions in its namespaces, and
+CLUSTER_RIGHTS those in the cluster; WHO selects how it authenticates. A test uses a namespace of
+its own, and a module has a kind of its own in an API group of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NUMBERS: Final = count(1)
 
 @pytest.fixture(autouse=True)
 def left_sockets() -> Iterator[None]:
-    """Clients for asyncio end their connections a moment after they are told to, and with the loop
-    of a test that moment does not come: their sockets go here, before another test is blamed."""
+    """asyncio clients close their connections slightly after the call, when the loop of the test
+    has ended: their sockets are collected here, before they cause warnings in another test."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -52,7 +52,7 @@ def server(request: pytest.FixtureRequest, shared: Shared) -> ServerProcess:
 
 @pytest.fixture(scope="module")
 def client_name(request: pytest.FixtureRequest) -> str:
-    """The client that the module is about, as it may stand in names."""
+    """The client under test, in a form for object names."""
     return str(request.module.__name__).rpartition("test_")[2].replace("_", "-")
 
 
@@ -72,7 +72,7 @@ def guest(
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest, guest: Guest) -> str:
-    """A new namespace, into which the client is let."""
+    """A new namespace, to which the client is admitted."""
     name = f"{guest.name}-{next(_NUMBERS)}"
     guests.create(guest.server, "/api/v1/namespaces", guests.named(name))
     guest.admit(name, request.module.RIGHTS)
@@ -87,7 +87,7 @@ def kubeconfig(guest: Guest, namespace: str) -> Path:
 
 @pytest.fixture(scope="module")
 def family(server: ServerProcess, client_name: str) -> Family:
-    """A kind of the module's own, with a status, ready for use."""
+    """A custom kind of the module, with a status, already established."""
     made = small.widget(f"{client_name}.example.org", status=True)
     guests.create(server, CRDS, made.definition)
     guests.wait(lambda: server.get(made.path())[0] == 200, what=made.name)
@@ -95,14 +95,14 @@ def family(server: ServerProcess, client_name: str) -> Family:
 
 
 @pytest.fixture(scope="session")
-def forgotten() -> dict[str, str]:
-    """By server, a resource version of ConfigMaps that it does not know any more."""
+def compacted_versions() -> dict[str, str]:
+    """By server, a resource version of ConfigMaps that is compacted."""
     return {}
 
 
 @pytest.fixture
-def old_version(server: ServerProcess, forgotten: dict[str, str]) -> str:
+def old_version(server: ServerProcess, compacted_versions: dict[str, str]) -> str:
     """A resource version that is too old for a watch of ConfigMaps."""
-    if server.url not in forgotten:
-        forgotten[server.url] = guests.forget_changes(server)
-    return forgotten[server.url]
+    if server.url not in compacted_versions:
+        compacted_versions[server.url] = guests.compact_history(server)
+    return compacted_versions[server.url]

@@ -1,7 +1,8 @@
-"""Who a client under test is: an account or a certificate, with the rights it needs and no others.
+"""The identity of a client under test: a service account or a certificate, with the permissions it
+needs.
 
-A guest has nothing until `admit` gives it what its module lists under RIGHTS in one namespace; what
-it needs everywhere is under CLUSTER_RIGHTS. Not here: what a client does with its rights.
+A guest has no permissions until `admit` grants those that its module lists under RIGHTS in one
+namespace; permissions in the cluster are under CLUSTER_RIGHTS. Not here: requests of the client.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LARGE_BYTES: Final = 900 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """One user of one server, and how it shows who it is."""
+    """A user of a server, with its credential."""
 
     server: ServerProcess
     name: str
@@ -42,15 +43,15 @@ class Guest:
 
     user: str
     subject: Json
-    """The user, as bindings name it."""
+    """The user, as a subject of bindings."""
 
     credential: Json
-    """As a kubeconfig has it."""
+    """As in a kubeconfig."""
 
     directory: Path
 
     def kubeconfig(self, namespace: str = "default") -> Path:
-        """A file that any client can read, for work in one namespace."""
+        """Writes a kubeconfig for one namespace."""
         path = self.directory / f"{namespace}.kubeconfig"
         if not path.exists():
             path.touch(mode=0o600)
@@ -71,7 +72,7 @@ class Guest:
         }
 
     def give(self, rules: Sequence[Json], cluster_rules: Sequence[Json]) -> None:
-        """Make its roles, and let it have at once what it needs everywhere."""
+        """Creates its roles, and grants its permissions in the cluster."""
         for role, each in ((self.name, rules), (f"{self.name}-everywhere", cluster_rules)):
             create(self.server, f"{RBAC}/clusterroles", named(role, rules=list(each)))
         binding = self._binding(f"{self.name}-everywhere")
@@ -80,7 +81,7 @@ class Guest:
             self._wait_allowed(rule, "")
 
     def admit(self, namespace: str, rules: Sequence[Json]) -> None:
-        """Let it into a namespace, and wait until the server has heard of that."""
+        """Admits it to a namespace, and waits until the permissions are in effect."""
         path = f"{RBAC}/namespaces/{namespace}/rolebindings"
         create(self.server, path, self._binding(self.name))
         self._wait_allowed(rules[0], namespace)
@@ -98,7 +99,7 @@ class Guest:
 
 
 def account(server: ServerProcess, name: str, directory: Path) -> Guest:
-    """A program with a service account, and a token of it."""
+    """A service account, with a token."""
     create(server, ACCOUNTS, named(name))
     request = {"spec": {"expirationSeconds": TOKEN_SECONDS}}
     token = create(server, f"{ACCOUNTS}/{name}/token", request)["status"]["token"]
@@ -113,7 +114,7 @@ def account(server: ServerProcess, name: str, directory: Path) -> Guest:
 
 
 def certified(server: ServerProcess, name: str, directory: Path) -> Guest:
-    """A user with a certificate that the server's authority has signed."""
+    """A user with a client certificate of the server's CA."""
     authority = directory / "authority"
     authority.mkdir(mode=0o700)
     shutil.copy(server.pki_dir / "ca.key", authority / CA_KEY_NAME)
@@ -134,12 +135,12 @@ def certified(server: ServerProcess, name: str, directory: Path) -> Guest:
 
 
 def named(name: str, **fields: Any) -> Json:
-    """An object of any kind."""
+    """Builds an object of any kind."""
     return {"metadata": {"name": name}, **fields}
 
 
 def create(server: ServerProcess, path: str, body: Json) -> Json:
-    """Create something as the administrator."""
+    """Creates an object as the administrator."""
     code, answer = server.request("POST", path, body)
     assert code == 201, answer
     created: Json = json.loads(answer)
@@ -147,15 +148,15 @@ def create(server: ServerProcess, path: str, body: Json) -> Json:
 
 
 def wait(condition: Callable[[], Any], *, what: object) -> None:
-    """Wait until something is so that nobody announces."""
+    """Polls until a condition holds that has no event."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline, f"not so in time: {what}"
         time.sleep(POLL_SECONDS)
 
 
-def forget_changes(server: ServerProcess) -> str:
-    """Change ConfigMaps until the server forgets how they were; a version of that time."""
+def compact_history(server: ServerProcess) -> str:
+    """Changes ConfigMaps until the server compacts old versions; returns a compacted version."""
     path = "/api/v1/namespaces/kube-system/configmaps"
     old = str(create(server, path, named("forgotten"))["metadata"]["resourceVersion"])
     for number in range(CHANGES_BYTES_MAX // LARGE_BYTES + 2):

@@ -1,7 +1,7 @@
-"""An operator for kopf to run: on ConfigMaps that carry a label, and on a custom kind.
+"""An operator for kopf to run: on ConfigMaps with a label, and on a custom kind.
 
-It notes on ConfigMaps what it has seen, keeps its notes about widgets in their status, and lets no
-widget be blue. Annotations say what was created and changed; the log says what was deleted.
+It records events in annotations of ConfigMaps, keeps its progress for widgets in their status, and
+refuses blue widgets. Annotations record creations and changes; the log records deletions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GROUP = "kopf.example.org"
 SEEN = "example.com/seen"
 LABELS: dict[str, Any] = {"example.com/operated": "yes"}
 CERTIFICATES = "OPERATOR_CERTIFICATES"
-"""A folder with what its webhook serves."""
+"""A folder with the certificate of its webhook."""
 
 logger = logging.getLogger("operator")
 

@@ -1,4 +1,4 @@
-"""A kopf operator, run as its users run it: `kopf run`."""
+"""A kopf operator, run by `kopf run` as users do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def operator_of(
     options: Sequence[str],
     environment: Mapping[str, str],
 ) -> Iterator[None]:
-    """The operator at work; it must end well."""
+    """Runs the operator; it must exit with 0."""
     command = [sys.executable, "-m", "kopf", "run", *options, str(program)]
     known = {"PATH": os.environ["PATH"], "HOME": str(log.parent), "KUBECONFIG": str(kubeconfig)}
     with log.open("wb") as output:

@@ -1,9 +1,9 @@
-"""What a program with kr8s does, as a program: it says which of its checks have passed.
+"""A program with kr8s, run in a process of its own: it prints the checks that have passed.
 
-    python -m tests.e2e.clients.kr8s_program KUBECONFIG NAMESPACE GROUP
+python -m tests.e2e.clients.kr8s_program KUBECONFIG NAMESPACE GROUP
 
 kr8s keeps a thread with an event loop, and connections that it never closes; both end with the
-process. The kind Widget of the group is there already. Not here: who it is, and what it may do.
+process. The kind Widget of the group exists already. Not here: its identity and permissions.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-# Its objects make their fields up as they go, so this sees it without types.
+# Its objects have dynamic attributes, so this module uses it untyped.
 kr8s: Final[Any] = importlib.import_module("kr8s")
 objects: Final[Any] = importlib.import_module("kr8s.objects")
 async_objects: Final[Any] = importlib.import_module("kr8s.asyncio.objects")
 
 PAGE: Final = 100
-"""So many objects kr8s asks for at once."""
+"""The page size of kr8s."""
 SECONDS_MAX: Final = 30
 
 
 @contextmanager
 def refused(code: int, words: str) -> Iterator[None]:
-    """What is inside is refused by the server, in these words."""
+    """The block is refused by the server, with this code and message."""
     said = None
     try:
         yield
@@ -70,7 +70,7 @@ def one_object(api: Any, namespace: str) -> None:
 
 
 def lists(api: Any, namespace: str) -> None:
-    """Lists go over all pages, and are narrowed by labels and fields."""
+    """Lists follow all pages, and are filtered by labels and fields."""
     names = [f"c{number:03}" for number in range(PAGE + 3)]
     api.create([config(api, name) for name in names])
     found = [each.name for each in api.get("configmaps", namespace=namespace)]
@@ -83,7 +83,7 @@ def lists(api: Any, namespace: str) -> None:
 
 
 def errors(api: Any, _: str) -> None:
-    """A refusal is an error that has the server's words."""
+    """A refusal raises an error with the server's message."""
     twice = config(api, "twice")
     twice.create()
     with refused(409, 'configmaps "twice" already exists'):
@@ -95,7 +95,7 @@ def errors(api: Any, _: str) -> None:
 
 
 def watch(api: Any, namespace: str) -> None:
-    """A watch shows what is there, and then what happens."""
+    """A watch shows existing objects, then changes."""
     config(api, "watched").create()
     seen = []
     for change, each in api.watch("configmaps", namespace=namespace):
@@ -112,7 +112,7 @@ def watch(api: Any, namespace: str) -> None:
 
 
 def workloads(api: Any, _: str) -> None:
-    """A deployment is scaled, and waited for by its conditions."""
+    """A deployment is scaled, and a wait for its conditions ends."""
     pod = {"containers": [{"name": "web", "image": "nginx"}]}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
@@ -127,7 +127,8 @@ def workloads(api: Any, _: str) -> None:
 
 
 def custom_resource(api: Any, namespace: str, group: str) -> None:
-    """A class made for a custom kind works like the others, and so does one found by discovery."""
+    """A class defined for a custom kind works like the others, and so does one found by
+    discovery."""
     widgets = objects.new_class("Widget", f"{group}/v1", namespaced=True)
     made = widgets({"metadata": {"name": "a"}, "spec": {"size": 1}}, api=api)
     made.create()
@@ -140,7 +141,7 @@ def custom_resource(api: Any, namespace: str, group: str) -> None:
 
 
 def discovery(api: Any, _: str, group: str) -> None:
-    """It knows who it is, which version it talks to, and which kinds there are."""
+    """It shows its user, the server's version, and the kinds."""
     assert api.whoami() == "system:serviceaccount:kube-system:kr8s"
     assert api.version()["gitVersion"].startswith("v1.36.")
     kinds = {(each["version"], each["kind"]) for each in api.api_resources()}
@@ -149,7 +150,7 @@ def discovery(api: Any, _: str, group: str) -> None:
 
 
 async def with_asyncio(kubeconfig: str, namespace: str) -> None:
-    """The twin for asyncio creates, lists, patches, watches and deletes."""
+    """The asyncio variant creates, lists, patches, watches and deletes."""
     api = await kr8s.asyncio.api(kubeconfig=kubeconfig)
     body = {"metadata": {"name": "later"}, "data": {"a": "1"}}
     later = await async_objects.ConfigMap(body, api=api)
@@ -158,7 +159,7 @@ async def with_asyncio(kubeconfig: str, namespace: str) -> None:
     assert later.data.to_dict() == {"a": "1", "b": "2"}
     assert "later" in [each.name async for each in api.get("configmaps", namespace=namespace)]
     await later.delete()
-    async for change, _ in later.watch():  # since it was read last
+    async for change, _ in later.watch():  # since the last read
         assert change == "DELETED"
         break
     assert not await later.exists()

@@ -1,4 +1,4 @@
-"""Programs that use a client, run as programs; what each of them has checked is on its output."""
+"""Runs programs that use a client; their output lists the checks that passed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS_MAX: Final = 90.0
 def passed(
     command: Sequence[str | Path], *, home: Path, environment: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Run a program to its good end; the names of the checks that it says have passed."""
+    """Runs a program, which must succeed; returns the names of the checks that passed."""
     printed = run(command, home=home, environment=environment)
     return [line[3:] for line in printed.splitlines() if line.startswith("ok ")]
 
@@ -23,7 +23,7 @@ def passed(
 def run(
     command: Sequence[str | Path], *, home: Path, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Run a program to its good end, in a home of its own; what it has printed."""
+    """Runs a program with a home directory of its own, which must succeed; returns its output."""
     done = subprocess.run(
         [*map(str, command)],
         stdin=subprocess.DEVNULL,

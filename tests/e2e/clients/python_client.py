@@ -1,6 +1,6 @@
-"""The official Python client, pointed at a server.
+"""The official Python client, configured for a server.
 
-Its types say that nearly everything may be missing, so tests see it without types.
+Its types mark nearly every field as optional, so tests use it untyped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ lease_lock: Final[Any] = importlib.import_module("kubernetes.leaderelection.reso
 
 @contextmanager
 def client_of(kubeconfig: Path) -> Iterator[Any]:
-    """A client as a program gets it from a kubeconfig; also the default one while it is open."""
+    """A client from a kubeconfig; it is also the default one while it is open."""
     configuration = k8s.Configuration()
     kube_config.load_kube_config(str(kubeconfig), client_configuration=configuration)
     k8s.Configuration.set_default(configuration)
@@ -38,7 +38,7 @@ def client_of(kubeconfig: Path) -> Iterator[Any]:
 
 
 def events_until(watching: Any, wanted: int, *arguments: Any, **options: Any) -> list[Any]:
-    """The first so many events of a watch, as (type, name) pairs."""
+    """Returns the first events of a watch, as (type, name) pairs."""
     found = []
     for event in watching.stream(*arguments, **options):
         found.append((event["type"], event["object"].metadata.name))

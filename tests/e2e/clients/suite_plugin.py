@@ -1,4 +1,4 @@
-"""For the clients' own tests: what they find in their repository, and not in their packages.
+"""For the clients' own tests: modules that are in their repositories, but not in their packages.
 
 Loaded by pytest with `-p`, in a process of its own. KUBECONFIG names the server.
 """
@@ -37,7 +37,7 @@ def asyncio_configuration(package: str) -> Any:
 
 
 def stand_in(package: str, make: Any) -> None:
-    """Put a module in the place of `e2e_test.base`, with the one function that tests take of it."""
+    """Replaces `e2e_test.base` by a module with the one function that tests import from it."""
     folder, base = ModuleType(f"{package}.e2e_test"), ModuleType(f"{package}.e2e_test.base")
     folder.__path__ = []
     base.__dict__["get_e2e_configuration"] = make

@@ -1,4 +1,5 @@
-"""Server-side apply by the clients that have it: owners, conflicts, force, and what is given up."""
+"""Server-side apply by the clients that support it: owners, conflicts, force, and dropped
+fields."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def managers(metadata: Any) -> dict[str, str]:
 
 
 def test_typed(api: Any, namespace: str) -> None:
-    """Two managers own a field each; a third is refused both until it insists, and one gives up."""
+    """Two managers own a field each; a third conflicts with both unless it forces, and one drops
+    its field."""
     core = k8s.CoreV1Api(api)
 
     def applied(body: dict[str, Any], manager: str, **options: Any) -> Any:
@@ -77,7 +79,8 @@ def test_typed(api: Any, namespace: str) -> None:
 
 
 def test_lists_by_key(api: Any, namespace: str) -> None:
-    """Containers are merged by name; each manager's own come and go with what it applies."""
+    """Containers are merged by name; each manager's own are added and removed with its
+    configuration."""
     apps = k8s.AppsV1Api(api)
 
     def applied(manager: str, *names: str) -> list[str]:
@@ -100,7 +103,7 @@ def test_lists_by_key(api: Any, namespace: str) -> None:
 
 
 def test_dynamic_client(api: Any, namespace: str, family: Family, tmp_path: Path) -> None:
-    """The dynamic client applies built-in and custom objects, and is told of conflicts."""
+    """The dynamic client applies built-in and custom objects, and gets conflicts."""
     client = dynamic.DynamicClient(api, cache_file=str(tmp_path / "discovery.json"))
     maps = client.resources.get(api_version="v1", kind="ConfigMap")
     body = config("one", a="1")
@@ -122,7 +125,7 @@ def test_dynamic_client(api: Any, namespace: str, family: Family, tmp_path: Path
 
 
 def test_lightkube(kubeconfig: Path, family: Family) -> None:
-    """lightkube applies typed and generic resources, in its own name, by force or not."""
+    """lightkube applies typed and generic resources, with its own manager name, forced or not."""
     found = kube_config.KubeConfig.from_file(kubeconfig)
     with lightkube.Client(found, field_manager="first") as client:
         made = client.apply(ConfigMap.from_dict(config("one", a="1")))
@@ -140,7 +143,7 @@ def test_lightkube(kubeconfig: Path, family: Family) -> None:
 
 
 def test_updates_are_tracked(api: Any, namespace: str) -> None:
-    """What is created and patched without apply has its managers too, and they are respected."""
+    """Fields created and patched without apply have managers too, and conflict."""
     core = k8s.CoreV1Api(api)
     core.create_namespaced_config_map(namespace, config("one", a="1"), field_manager="maker")
     patched = core.patch_namespaced_config_map(

@@ -1,4 +1,4 @@
-"""@kubernetes/client-node, in a program of its own: see `node/program.js` for what it does."""
+"""@kubernetes/client-node, in a program of its own: see `node/program.js` for its checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHECKS = [
 def test_program(
     kubeconfig: Path, namespace: str, family: Family, old_version: str, tmp_path: Path
 ) -> None:
-    """Typed and untyped objects, patches, pages, errors, watches and informers: all of it works."""
+    """Typed and untyped objects, patches, pages, errors, watches and informers all work."""
     assert INSTALLED.is_dir(), "`make setup` installs the packages of Node"
     words: list[str | Path] = [kubeconfig, namespace, family.group, old_version]
     checked = programs.passed([NODE, PACKAGES / "program.js", *words], home=tmp_path)

@@ -1,4 +1,4 @@
-"""helm: a chart is installed, changed, rolled back and removed, and its releases are kept."""
+"""helm: a chart is installed, changed, rolled back and removed, and its releases are stored."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CLUSTER_RIGHTS = [
 ]
 CHART: Final = Path(__file__).parent / "chart"
 HELM: Final = Path(sys.executable).parent / "helm"
-"""Of the locked packages; where they have none, one on PATH."""
+"""From the locked packages; if they have none, the one on PATH."""
 
 
 class Helm:
-    """helm, in one namespace, with a home of its own."""
+    """helm, in one namespace, with a home directory of its own."""
 
     def __init__(self, binary: Path, kubeconfig: Path, home: Path) -> None:
         self._words: list[str | Path] = [binary, "--kubeconfig", kubeconfig]
@@ -55,7 +55,8 @@ def helm(kubeconfig: Path, tmp_path: Path) -> Helm:
 
 
 def test_chart(helm: Helm, server: ServerProcess, namespace: str) -> None:
-    """Every object of a chart comes, changes and goes with it; a hook runs; history is kept."""
+    """Every object of a chart is created, changed and deleted with it; a hook runs; history is
+    stored."""
 
     def read(kind: str, name: str, *, group: str = "api/v1") -> tuple[int, Any]:
         code, answer = server.get(f"/{group}/namespaces/{namespace}/{kind}/{name}")
@@ -88,7 +89,8 @@ def test_chart(helm: Helm, server: ServerProcess, namespace: str) -> None:
 
 
 def test_refusals(helm: Helm, server: ServerProcess, namespace: str) -> None:
-    """A dry run leaves nothing; what the schema refuses fails, and a good upgrade mends it."""
+    """A dry run stores nothing; an upgrade that the schema refuses fails, and a valid one
+    succeeds after it."""
     assert "colour: green" in helm.run("template", "shop", CHART, "--set", "colour=green")
     helm.run("install", "shop", CHART, "--dry-run=server")
     assert helm.json("list", "--all") == []

@@ -1,4 +1,4 @@
-"""A kopf operator, run as its users run it, with handlers, finalizers, events, peers, a webhook."""
+"""A kopf operator, run by `kopf run`, with handlers, finalizers, events, peers, a webhook."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfig
 
 
 def define_peerings(server: ServerProcess, namespace: str) -> str:
-    """The kind by which operators know of each other, and the place where they meet."""
+    """Creates kopf's peering kind and an object of it."""
     schema = struct({"status": {"type": "object", **ANYTHING}}, **ANYTHING)
     names = {"kind": "KopfPeering", "plural": "kopfpeerings", "singular": "kopfpeering"}
     kind = definition(
@@ -59,7 +59,8 @@ def define_peerings(server: ServerProcess, namespace: str) -> str:
 
 
 def test_operator(server: ServerProcess, kubeconfig: Path, namespace: str, tmp_path: Path) -> None:
-    """It serves built-in kinds and one that is defined later, meets its peers, and goes cleanly."""
+    """It handles built-in kinds and one that is defined later, finds its peers, and exits
+    cleanly."""
     peering, log = define_peerings(server, namespace), tmp_path / "kopf.log"
     certificates = tmp_path / "certificates"
     make_certificate(certificates, name="operator")
@@ -88,7 +89,7 @@ def test_operator(server: ServerProcess, kubeconfig: Path, namespace: str, tmp_p
 
 
 def serve_config_maps(server: ServerProcess, namespace: str, log: Path) -> None:
-    """Creations, changes and deletions are reacted to; a finalizer is set, an event is sent."""
+    """Creations, changes and deletions call handlers; a finalizer is set, an event is sent."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
 
     def read(name: str) -> Any:
@@ -118,10 +119,10 @@ def serve_config_maps(server: ServerProcess, namespace: str, log: Path) -> None:
 
 
 def serve_widgets(server: ServerProcess, namespace: str, log: Path) -> None:
-    """A definition that comes later is heard of; its objects get a status, and are looked at."""
+    """A CRD created later is handled; its objects get a status, and are validated."""
     family = small.widget(kopf_operator.GROUP, status=True)
     schema = family.definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    # Where kopf notes its progress.
+    # Where kopf stores its progress.
     schema["properties"]["status"]["x-kubernetes-preserve-unknown-fields"] = True
     create(server, CRDS, family.definition)
     path, blue = family.path(namespace=namespace), {"spec": {"colour": "blue"}}
@@ -143,7 +144,7 @@ def serve_widgets(server: ServerProcess, namespace: str, log: Path) -> None:
     assert server.request("PATCH", f"{path}/a", patch, headers=MERGE)[0] == 200
     eventually(lambda: status().get("size") == 5, log)
     assert server.request("PATCH", f"{path}/a", blue, headers=MERGE)[0] == 422
-    # It may list a kind once more that is gone, and complain of that.
+    # It may list a deleted kind once more, and log the error.
     assert "Traceback" not in log.read_text()
     assert server.request("DELETE", f"{CRDS}/{family.name}")[0] == 200
     eventually(lambda: server.get(f"{CRDS}/{family.name}")[0] == 404, log)

@@ -1,4 +1,4 @@
-"""kr8s, in a program of its own: see `kr8s_program.py` for what it does."""
+"""kr8s, in a program of its own: see `kr8s_program.py` for its checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RIGHTS = [
     },
 ]
 CLUSTER_RIGHTS = [
-    # It asks who it is by sending its token for review.
+    # It finds its own username by a TokenReview.
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
 ]
 CHECKS = [
@@ -34,7 +34,7 @@ CHECKS = [
 
 
 def test_program(kubeconfig: Path, namespace: str, family: Family, tmp_path: Path) -> None:
-    """Objects, pages, errors, watches, waiting, discovery and a custom kind: all of it works."""
+    """Objects, pages, errors, watches, waiting, discovery and a custom kind all work."""
     program = [sys.executable, "-m", "tests.e2e.clients.kr8s_program"]
     checked = programs.passed([*program, kubeconfig, namespace, family.group], home=tmp_path)
     assert checked == CHECKS

@@ -62,7 +62,7 @@ def test_config_maps(core: Any, namespace: str) -> None:
     read.data = {"b": "2"}
     replaced = core.replace_namespaced_config_map("one", namespace, read)
     assert int(replaced.metadata.resource_version) > int(made.metadata.resource_version)
-    read.data = {"c": "3"}  # with the version of before
+    read.data = {"c": "3"}  # with the previous version
     with pytest.raises(k8s.ApiException) as refused:
         core.replace_namespaced_config_map("one", namespace, read)
     assert (refused.value.status, "Conflict" in str(refused.value.body)) == (409, True)
@@ -76,7 +76,7 @@ def test_config_maps(core: Any, namespace: str) -> None:
 
 
 def test_secrets(core: Any, namespace: str) -> None:
-    """A secret's texts become its data, and an immutable one stays as it is."""
+    """stringData becomes data, and an immutable Secret cannot change."""
     secret = k8s.V1Secret(
         metadata=k8s.V1ObjectMeta(generate_name="s-"), string_data={"key": "value"}
     )
@@ -100,11 +100,11 @@ def web() -> Any:
 
 
 def test_workloads(api: Any, namespace: str) -> None:
-    """Deployments have a scale and a status of their own; jobs and autoscalers are kept too."""
+    """Deployments have scale and status subresources; jobs and autoscalers are stored too."""
     apps = k8s.AppsV1Api(api)
     made = apps.create_namespaced_deployment(namespace, web())
     assert (made.metadata.generation, made.spec.strategy.type) == (1, "RollingUpdate")
-    assert made.status.ready_replicas is None  # there is a status, and nothing in it
+    assert made.status.ready_replicas is None  # the status exists and is empty
     scale = apps.read_namespaced_deployment_scale("web", namespace)
     scale.spec.replicas = 7
     apps.replace_namespaced_deployment_scale("web", namespace, scale)
@@ -130,7 +130,7 @@ def test_workloads(api: Any, namespace: str) -> None:
 
 
 def test_patch_types(core: Any, namespace: str) -> None:
-    """A dictionary is a strategic merge patch, a list a JSON patch; merge patch on demand."""
+    """A dictionary is a strategic merge patch, a list a JSON patch; merge patch on request."""
     core.create_namespaced_config_map(namespace, config("one", a="1", b="2"))
     merged = core.patch_namespaced_config_map("one", namespace, {"data": {"a": None, "c": "3"}})
     assert merged.data == {"b": "2", "c": "3"}
@@ -144,7 +144,7 @@ def test_patch_types(core: Any, namespace: str) -> None:
 
 
 def test_pages(core: Any, namespace: str) -> None:
-    """A list in pages is the list as it was at the first page."""
+    """A paged list shows the state of its first page."""
     for number in range(7):
         core.create_namespaced_config_map(namespace, config(f"c{number}", labels={"paged": "y"}))
     first = core.list_namespaced_config_map(namespace, limit=3)
@@ -169,7 +169,7 @@ def test_pages(core: Any, namespace: str) -> None:
 
 
 def test_delete_options(core: Any, namespace: str) -> None:
-    """Deletions hold to their preconditions, and a collection is deleted by its labels."""
+    """Deletions check their preconditions, and a collection is deleted by its labels."""
     core.create_namespaced_config_map(namespace, config("one", labels={"tier": "a"}))
     core.create_namespaced_config_map(namespace, config("two", labels={"tier": "b"}))
     wrong = k8s.V1DeleteOptions(preconditions=k8s.V1Preconditions(uid="of-another"))
@@ -182,7 +182,7 @@ def test_delete_options(core: Any, namespace: str) -> None:
 
 
 def test_watch(core: Any, namespace: str) -> None:
-    """A watch shows what is there and what happens; a second one resumes where it ended."""
+    """A watch shows existing objects and changes; a second one resumes where it ended."""
     core.create_namespaced_config_map(namespace, config("one", labels={"seen": "y"}))
     timer = threading.Timer(0.1, lambda: make_and_change(core, namespace))
     timer.start()
@@ -207,13 +207,13 @@ def make_and_change(core: Any, namespace: str) -> None:
 
 
 def test_watch_ends_in_time(core: Any, namespace: str) -> None:
-    """A watch with a timeout ends by itself, in good order."""
+    """A watch with a timeout ends cleanly by itself."""
     ended = list(watch.Watch().stream(core.list_namespaced_secret, namespace, timeout_seconds=1))
     assert [event["type"] for event in ended if event["type"] != "ADDED"] == []
 
 
 def test_lease_times(api: Any, namespace: str) -> None:
-    """Times with microseconds come back as they were sent."""
+    """Times with microseconds are returned as they were sent."""
     leases = k8s.CoordinationV1Api(api)
     text = "2026-11-15T19:51:08.742963+00:00"
     spec = k8s.V1LeaseSpec(holder_identity="me", lease_duration_seconds=5, renew_time=text)
@@ -223,8 +223,8 @@ def test_lease_times(api: Any, namespace: str) -> None:
     assert made.spec.renew_time.isoformat() == text
 
 
-def test_rights(api: Any, core: Any, namespace: str) -> None:
-    """It may do what it was given, and gives on no more; reviews tell it so, and refusals too."""
+def test_permissions(api: Any, core: Any, namespace: str) -> None:
+    """The client has the granted permissions and cannot grant more; reviews and refusals agree."""
     roles = k8s.RbacAuthorizationV1Api(api)
     assert roles.create_namespaced_role(namespace, role("reader", "configmaps")).rules[0].verbs
     with pytest.raises(k8s.ApiException) as refused:
@@ -259,7 +259,7 @@ def may(api: Any, **wanted: str) -> bool:
 
 
 def test_errors(core: Any, namespace: str) -> None:
-    """What is there twice, what is wrong, and what is of another type: each has its error."""
+    """A duplicate, an invalid object, and another type each have their error."""
     core.create_namespaced_config_map(namespace, config("one"))
     with pytest.raises(k8s.ApiException) as refused:
         core.create_namespaced_config_map(namespace, config("one"))
@@ -279,7 +279,7 @@ def test_errors(core: Any, namespace: str) -> None:
 
 
 def test_dry_run(core: Any, namespace: str) -> None:
-    """A dry run shows what would be, and leaves nothing behind."""
+    """A dry run shows the result, and stores nothing."""
     shown = core.create_namespaced_config_map(namespace, config("one", a="1"), dry_run="All")
     assert shown.metadata.uid
     with pytest.raises(k8s.ApiException) as missing:
@@ -310,7 +310,7 @@ def test_create_from_dicts(api: Any, core: Any, namespace: str) -> None:
 
 
 def test_bookmarks(core: Any, namespace: str) -> None:
-    """A watch that asks for the state first is told where it ends, and resumes from there."""
+    """A watch with initial events gets a bookmark at their end, and resumes from there."""
     core.create_namespaced_config_map(namespace, config("one", labels={"seen": "y"}))
     watching = watch.Watch()
     options = {
@@ -341,7 +341,7 @@ def test_bookmarks(core: Any, namespace: str) -> None:
 
 
 def test_watch_too_old(core: Any, namespace: str, old_version: str) -> None:
-    """A watch from before what the server remembers is told so; the client gives up with a 410."""
+    """A watch from a compacted version gets an error event; the client raises a 410."""
     with pytest.raises(k8s.ApiException) as refused:
         events_until(
             watch.Watch(),
@@ -355,7 +355,8 @@ def test_watch_too_old(core: Any, namespace: str, old_version: str) -> None:
 
 
 def test_custom_objects(api: Any, namespace: str, family: Family) -> None:
-    """Custom objects are written, patched, listed in pages, watched, and deleted together."""
+    """Custom objects are written, patched, listed in pages, watched, and deleted as a
+    collection."""
     objects = k8s.CustomObjectsApi(api)
     place = (family.group, "v1", namespace, family.plural)
     body = {"apiVersion": f"{family.group}/v1", "kind": family.kind}

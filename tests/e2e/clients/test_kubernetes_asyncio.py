@@ -84,7 +84,7 @@ async def test_verbs(core: Any, namespace: str) -> None:
 
 
 async def test_errors(core: Any, namespace: str) -> None:
-    """Each refusal has its code: not there, there twice, changed meanwhile, wrong, not allowed."""
+    """Each refusal has its code: missing, duplicate, conflict, invalid, forbidden."""
     made = await core.create_namespaced_config_map(namespace, config("one"))
     await core.patch_namespaced_config_map("one", namespace, {"data": {"a": "1"}})
     calls = {
@@ -103,7 +103,7 @@ async def test_errors(core: Any, namespace: str) -> None:
 
 
 async def test_pages(core: Any, namespace: str) -> None:
-    """A list comes in pages of one state, and a collection is deleted by its labels."""
+    """A list is read in pages of one state, and a collection is deleted by its labels."""
     paged = {"paged": "y"}
     names = [f"c{number}" for number in range(5)]
     await asyncio.gather(
@@ -124,7 +124,7 @@ async def test_pages(core: Any, namespace: str) -> None:
 
 
 async def test_watch(core: Any, namespace: str, old_version: str) -> None:
-    """A watch shows state, bookmark and changes; one from too long ago is refused with a 410."""
+    """A watch shows state, bookmark and changes; one from a compacted version gets a 410."""
     await core.create_namespaced_config_map(namespace, config("one", labels={"seen": "y"}))
     options = {"label_selector": "seen=y", "allow_watch_bookmarks": True}
     first = {"send_initial_events": True, "resource_version_match": "NotOlderThan"}
@@ -148,7 +148,7 @@ async def test_watch(core: Any, namespace: str, old_version: str) -> None:
 
 
 async def test_custom_objects(api: Any, namespace: str, family: Family) -> None:
-    """Custom objects are written and patched, and have a status of their own."""
+    """Custom objects are written and patched, and have a status subresource."""
     objects = k8s.CustomObjectsApi(api)
     place = (family.group, "v1", namespace, family.plural)
     made = await objects.create_namespaced_custom_object(*place, family.good[0])
@@ -167,7 +167,7 @@ async def test_custom_objects(api: Any, namespace: str, family: Family) -> None:
 
 
 async def test_dynamic_client(api: Any, namespace: str, family: Family, tmp_path: Path) -> None:
-    """Kinds are found by discovery, custom ones too; a scale is reached as a part of its kind."""
+    """Kinds are found by discovery, custom ones too; a scale is a subresource of its kind."""
     file = str(tmp_path / "discovery.json")
     async with dynamic.DynamicClient(api, cache_file=file) as client:
         widgets = await client.resources.get(api_version=f"{family.group}/v1", kind=family.kind)
@@ -182,7 +182,7 @@ async def test_dynamic_client(api: Any, namespace: str, family: Family, tmp_path
             content_type="application/merge-patch+json",
         )
         assert (scale.kind, scale.spec.replicas) == ("Scale", 3)
-        # It raises nothing for what is refused, and gives what the server says.
+        # It raises nothing for a refusal, and returns the server's Status.
         missing = await widgets.get(name="b", namespace=namespace)
         assert (missing.kind, missing.code, missing.reason) == ("Status", 404, "NotFound")
 
@@ -218,7 +218,7 @@ async def test_leader_election(api: Any, namespace: str) -> None:
             onstarted_leading=lead,
             onstopped_leading=stop,
         )
-        # Faster than it lets one configure.
+        # Faster than its configuration allows.
         chosen.lease_duration, chosen.retry_period = 1, 0.05
         return election.LeaderElection(chosen)
 

@@ -56,7 +56,7 @@ def core(api: Any) -> Any:
 
 @pytest.fixture
 def client(api: Any, tmp_path: Path) -> Any:
-    """A dynamic client that has discovered nothing yet."""
+    """A dynamic client without a discovery cache."""
     return dynamic.DynamicClient(api, cache_file=str(tmp_path / "discovery.json"))
 
 
@@ -91,7 +91,7 @@ def test_dynamic_client(client: Any, namespace: str) -> None:
 
 
 def test_dynamic_errors(client: Any, namespace: str) -> None:
-    """Each refusal is raised as the class that the client has for it."""
+    """Each refusal is raised as the client's class for it."""
     kinds = client.resources.get(api_version="v1", kind="ConfigMap")
     body = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "one"}}
     made = kinds.create(body=body, namespace=namespace)
@@ -115,7 +115,7 @@ def test_dynamic_errors(client: Any, namespace: str) -> None:
 
 
 def test_discovery_cache(api: Any, namespace: str, family: Family, tmp_path: Path) -> None:
-    """What was discovered is kept in a file, and found anew when it is about something newer."""
+    """Discovery is cached in a file, and repeated for a newer kind."""
     file = tmp_path / "discovery.json"
     first = dynamic.DynamicClient(api, cache_file=str(file))
     first.resources.get(api_version="v1", kind="ConfigMap")
@@ -150,7 +150,7 @@ def test_informer(core: Any, namespace: str) -> None:
     follower.add_event_handler(informer.DELETED, lambda _: deleted.set())
     follower.start()
     try:
-        # What is deleted before the first list is no event to anybody.
+        # An object deleted before the first list causes no event.
         assert listed.wait(WAIT_SECONDS_MAX)
         core.create_namespaced_config_map(namespace, config("two", labels={"kept": "y"}))
         core.delete_namespaced_config_map("one", namespace)
@@ -162,7 +162,7 @@ def test_informer(core: Any, namespace: str) -> None:
 
 
 def test_informer_starts_over(core: Any, namespace: str, old_version: str) -> None:
-    """An informer that has slept too long is told so, lists again, and misses nothing."""
+    """An informer whose version is too old gets the error, lists again, and misses nothing."""
     core.create_namespaced_config_map(namespace, config("one"))
     caught_up = threading.Event()
     errors: list[Any] = []
@@ -180,14 +180,14 @@ def test_informer_starts_over(core: Any, namespace: str, old_version: str) -> No
         assert caught_up.wait(WAIT_SECONDS_MAX)
         assert [each.status for each in errors] == [410]
     finally:
-        # It looks at the first only when it hears of the second.
+        # It checks the first only when it gets an event for the second.
         follower._stop_event.set()
         core.delete_namespaced_config_map("one", namespace)
         follower.stop()
 
 
 def test_leader_election(api: Any, namespace: str) -> None:
-    """Of two candidates one leads; when it leads no more, the other takes over."""
+    """Of two candidates one leads; when it stops leading, the other takes over."""
     led: list[str] = []
 
     def lead() -> None:
@@ -215,13 +215,13 @@ def candidate(namespace: str, identity: str, lead: Any) -> Any:
         onstarted_leading=lead,
         onstopped_leading=lambda: None,
     )
-    # Faster than it lets one configure.
+    # Faster than its configuration allows.
     chosen.lease_duration, chosen.retry_period = 1, 0.05
     return election.LeaderElection(chosen)
 
 
 async def test_asyncio(kubeconfig: Path, namespace: str) -> None:
-    """The client's own twin for asyncio reads, writes and watches."""
+    """The client's asyncio variant reads, writes and watches."""
     configuration = aio.client.Configuration()
     await aio.config.load_kube_config(str(kubeconfig), client_configuration=configuration)
     async with aio.client.ApiClient(configuration) as client, aio.watch.Watch() as watching:

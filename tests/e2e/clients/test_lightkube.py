@@ -11,7 +11,7 @@ import pytest
 
 from tests.crds.building import Family
 
-# Its types say that nearly everything may be missing, so tests see it without types.
+# Its types mark nearly every field as optional, so tests use it untyped.
 lightkube: Final[Any] = importlib.import_module("lightkube")
 codecs: Final[Any] = importlib.import_module("lightkube.codecs")
 generic: Final[Any] = importlib.import_module("lightkube.generic_resource")
@@ -85,7 +85,7 @@ def test_verbs(client: Any) -> None:
 
 
 def test_errors(client: Any) -> None:
-    """Each refusal has its code and reason: twice, changed meanwhile, wrong, not allowed."""
+    """Each refusal has its code and reason: duplicate, conflict, invalid, forbidden."""
     made = client.create(config("one"))
     client.patch(ConfigMap, "one", {"data": {"a": "1"}})
     with pytest.raises(lightkube.ApiError) as refused:
@@ -119,7 +119,7 @@ def test_lists(client: Any) -> None:
 
 
 def test_watch(client: Any, old_version: str) -> None:
-    """A watch shows what happens since a list; one from too long ago is refused with a 410."""
+    """A watch shows changes since a list; one from a compacted version gets a 410."""
     listed = client.list(ConfigMap)
     assert "kube-root-ca.crt" in names(listed)
     client.create(config("one"))
@@ -141,7 +141,7 @@ def stop(_: Exception, __: int) -> Any:
 
 
 def test_workloads(client: Any) -> None:
-    """A deployment has a scale and a status, and is waited for by its conditions."""
+    """A deployment has scale and status subresources, and a wait for its conditions ends."""
     labels = {"app": "web"}
     pod = core.PodSpec(containers=[core.Container(name="web", image="nginx")])
     template = core.PodTemplateSpec(metadata=meta.ObjectMeta(labels=labels), spec=pod)
@@ -159,7 +159,7 @@ def test_workloads(client: Any) -> None:
 
 
 def test_generic_resources(client: Any, family: Family, namespace: str) -> None:
-    """Custom kinds are used by name, or as they are found in the cluster, or from a file."""
+    """Custom kinds are used by name, loaded from the cluster, or from a file."""
     generic.load_in_cluster_generic_resources(client)
     widgets = generic.get_generic_resource(f"{family.group}/v1", family.kind)
     assert widgets is not None
@@ -181,7 +181,7 @@ def test_generic_resources(client: Any, family: Family, namespace: str) -> None:
 
 
 async def test_asyncio(kubeconfig: Path) -> None:
-    """The twin for asyncio reads, writes, lists and watches."""
+    """The asyncio variant reads, writes, lists and watches."""
     client = lightkube.AsyncClient(
         kube_config.KubeConfig.from_file(kubeconfig), field_manager=MANAGER
     )
@@ -201,13 +201,13 @@ async def test_asyncio(kubeconfig: Path) -> None:
 
 
 def test_unknown_token(client: Any, kubeconfig: Path) -> None:
-    """Who shows a token that nobody gave out is refused, whatever else it shows."""
+    """An unknown token is refused, whatever other credentials are sent."""
     found = kube_config.KubeConfig.from_file(kubeconfig).get()
     assert found is not None
     token = kube_models.User(token="of-nobody")
-    stranger = kube_config.SingleConfig(
+    unknown = kube_config.SingleConfig(
         context_name="x", context=found.context, cluster=found.cluster, user=token
     )
-    with lightkube.Client(stranger) as other, pytest.raises(lightkube.ApiError) as refused:
+    with lightkube.Client(unknown) as other, pytest.raises(lightkube.ApiError) as refused:
         other.get(ConfigMap, "one")
     assert (refused.value.status.code, refused.value.status.reason) == (401, "Unauthorized")

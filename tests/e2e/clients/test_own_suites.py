@@ -1,7 +1,7 @@
-"""The tests that clients ship in their packages, where these talk to a server: pointed at ours.
+"""The tests in the packages of clients that need a server, run against restow.
 
-The others need nothing of a server, or pods that run. What is left out is named here with the
-reason; it fails on a Kubernetes of today too, or needs nodes.
+The other tests need no server, or pods that run. Skipped tests are listed here with the reason;
+they fail on a current Kubernetes too, or need nodes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tests.support.server_process import ServerProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Files of a package, and the tests in them that are left out, with the reason."""
+    """Files of a package, and the skipped tests in them, with the reason."""
 
     package: str
     files: tuple[str, ...]
     without: tuple[tuple[str, str], ...] = ()
 
     def words(self) -> list[str]:
-        """For pytest."""
+        """Arguments for pytest."""
         found = importlib.util.find_spec(self.package)
         assert found is not None
         assert found.submodule_search_locations is not None
@@ -66,7 +66,7 @@ SUITES: Final = {
 
 @pytest.mark.parametrize("name", SIZES.client_suites)
 def test_suite(name: str, server: ServerProcess, tmp_path: Path) -> None:
-    """A client's own tests pass on our server."""
+    """A client's own tests pass on this server."""
     suite = SUITES[name]
     settings = ["-p", "tests.e2e.clients.suite_plugin", "-p", "no:cacheprovider", "-p", "no:anyio"]
     settings += ["-p", "no:schemathesis", "-c", "/dev/null", "--rootdir", str(tmp_path), "-q"]

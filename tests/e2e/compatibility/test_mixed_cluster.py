@@ -1,7 +1,7 @@
-"""Servers of an earlier restow, from the repository's history, beside servers of the present one.
+"""Servers of an earlier restow, from the repository's history, beside servers of the current one.
 
 restow itself is upgraded by replacing one process after the other, so both serve one store for a
-while. docs/reference/compatibility.md says what is promised.
+while. docs/reference/compatibility.md has the guarantees.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LEASE: Final = (
 WIDGETS: Final = "/apis/example.com/v1/namespaces/default/widgets"
 REPORT: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.com.widgets"
 KEPT: Final = ("--compaction-interval", "24h")
-"""All history stays, so that it can be judged."""
+"""Nothing is compacted, so that all history can be checked."""
 PER_SECOND: Final = 60.0
 WRITES_MIN: Final = 300
 LOAD_SECONDS_MAX: Final = 60.0
@@ -92,7 +92,7 @@ class Cluster:
         self._written = 0
 
     def replace(self, name: str, source: Path | None, release: str) -> ServerProcess:
-        """Stop a server in good order, if there is one, and start its successor on its port."""
+        """Stops a server, if there is one, and starts its successor on its port."""
         before = self.servers.get(name)
         if before is not None:
             before.stop()
@@ -116,7 +116,7 @@ class Cluster:
         return json.loads(answer)
 
     def check(self, common: str | None) -> None:
-        """Each server writes, sees what the other one has written, and the same agreement."""
+        """Each server writes, and has the other one's writes and the same common version."""
         for server in self.servers.values():
             self._written += 1
             body = {
@@ -133,7 +133,7 @@ class Cluster:
             assert len(status["storageVersions"]) == len(self.servers)
 
     def start_load(self) -> LoadProcess:
-        """Clients of both servers, whose answers are kept."""
+        """Starts clients of both servers, whose responses are kept."""
         first = self.servers["a"]
         for name in NAMESPACES:
             body = {"metadata": {"name": name}}
@@ -154,8 +154,8 @@ class Cluster:
         return load
 
     def judge(self, load: LoadProcess) -> None:
-        """Compare all objects and the whole log with what clients were told, once enough writes
-        were acknowledged."""
+        """Compares all objects and the whole log with the responses, after enough acknowledged
+        writes."""
         wait_for(
             lambda: load.progress.acknowledged > WRITES_MIN,
             f"{WRITES_MIN} writes are acknowledged",
@@ -177,7 +177,7 @@ class Cluster:
 
 
 class _Server(ServerProcess):
-    """A server of other code, if there is some."""
+    """A server of other code, if it has a source."""
 
     source: Path | None = None
 
@@ -197,7 +197,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
 
 
 async def judged(address: str, record: LoadRecord, ports: tuple[int, ...]) -> list[str]:
-    """What is wrong with the raw store and its log."""
+    """Returns the violations in the raw store and its log."""
     storage = await open_storage(address, Runtime.system())
     try:
         raw = found_in((await storage.range(EVERYTHING)).items)
@@ -210,8 +210,8 @@ async def judged(address: str, record: LoadRecord, ports: tuple[int, ...]) -> li
     return problems + audit(truth, catalog, ports=ports).problems
 
 
-def test_the_source_is_the_old_one(old_source: Path) -> None:
-    """What is called old is not what is installed here."""
+def test_the_old_source_differs(old_source: Path) -> None:
+    """The old source is not the installed code."""
     words = _with_source(old_source, [sys.executable, "-P", "-c", "import restow; print(restow)"])
     found = subprocess.run(words, capture_output=True, text=True, check=True, env=dict(os.environ))
     assert str(old_source) in found.stdout
@@ -230,7 +230,7 @@ def test_restow_is_upgraded_and_downgraded_under_a_running_cluster(
     cluster.check("example.com/v1")
     cluster.replace("b", None, "x+1")
     cluster.check("example.com/v1")
-    cluster.replace("b", old_source, "x+1")  # the upgrade of restow is taken back
+    cluster.replace("b", old_source, "x+1")  # the upgrade of restow is rolled back
     cluster.check("example.com/v1")
     kubeconfig = cluster.servers["a"].kubeconfig
     with ControllersProcess(tmp_path / "controllers", kubeconfig=kubeconfig):

@@ -1,7 +1,7 @@
-"""Stores written by an earlier restow are opened by the present one, upgraded, and audited.
+"""Stores written by an earlier restow are opened by the current one, upgraded, and audited.
 
-The data in tests/data/stores was written by tools/build_compatibility_data.py. Every change of what
-is stored must pass these tests: docs/reference/compatibility.md says what is promised.
+The data in tests/data/stores was written by tools/build_compatibility_data.py. Every change of
+stored data must pass these tests: docs/reference/compatibility.md has the guarantees.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ RESOURCES: Final = ("widgets.example.com", "gadgets.example.org", "tools.example
 
 @pytest.fixture(params=COMMITS)
 def data(request: pytest.FixtureRequest) -> Path:
-    """What one commit has written."""
+    """The data that one commit has written."""
     return STORES / str(request.param)
 
 
 @pytest.fixture
 def directory(data: Path, tmp_path: Path) -> Path:
-    """The data directory of that commit, as it was when its servers were killed."""
+    """The data directory of that commit, as left by killed servers."""
     path = tmp_path / "d"
     path.mkdir(mode=0o700)
     with tarfile.open(data / "directory.tar.xz") as archive:
-        archive.extractall(path, filter="tar")  # keeps the modes of keys
+        archive.extractall(path, filter="tar")  # preserves the modes of keys
     return path
 
 
@@ -65,7 +65,7 @@ def get(up: Up, path: str) -> Any:
 
 
 def audit(up: Up, expected: dict[str, Any]) -> None:
-    """Every object is there and is as it was, through each server."""
+    """Checks that every object exists unchanged, through each server."""
     for path in sorted(set(map(_parent, expected))):
         for context in ("restow-0", "restow-1"):
             listed = json.loads(up.kubectl("get", f"--context={context}", f"--raw={path}"))
@@ -83,7 +83,7 @@ def _parent(path: str) -> str:
 
 
 def succeeded(up: Up) -> bool:
-    """Whether every migration has succeeded."""
+    """Returns whether every migration has succeeded."""
     return all(
         any(each["type"] == "Succeeded" for each in found.get("status", {}).get("conditions", ()))
         for found in get(up, MIGRATIONS)["items"]
@@ -91,7 +91,7 @@ def succeeded(up: Up) -> bool:
 
 
 def await_verified(up: Up) -> None:
-    """Until each of the resources is known to be stored in one version, under one key."""
+    """Waits until each of the resources has one persisted version, under one key."""
 
     def is_verified() -> bool:
         states = {each["metadata"]["name"]: each["status"] for each in get(up, STATES)["items"]}
@@ -109,7 +109,7 @@ def raw(address: str, prefix: str) -> dict[str, bytes]:
 
 
 def epochs(address: str) -> dict[str, int]:
-    """How often the agreement on each resource has changed, by the records in the store."""
+    """Returns the number of changes of each common version, from the records in the store."""
     return {
         key: msgspec.json.decode(value, type=EpochRecord).epoch
         for key, value in raw(address, EPOCHS_PREFIX).items()
@@ -117,7 +117,7 @@ def epochs(address: str) -> dict[str, int]:
 
 
 def check_raw_values(up: Up, *, codes: set[int]) -> None:
-    """The census reads every raw value, with the keys of the servers."""
+    """Runs a census, which decodes every raw value with the servers' keys."""
     keys = str(up.data_dir / "keys.json")
     done = up.run("census", "--encryption-provider-config", keys, "-o=json")
     assert done.returncode in codes, done.stdout + done.stderr
@@ -127,7 +127,7 @@ def check_raw_values(up: Up, *, codes: set[int]) -> None:
 
 
 def check_cluster(up: Up, expected: dict[str, Any], address: str, before: Before) -> None:
-    """Audit, finish the migrations, upgrade, roll back, and audit again."""
+    """Audits, finishes the migrations, upgrades, rolls back, and audits again."""
     audit(up, expected)
     wait_for(
         lambda: not before.servers & raw(address, SERVERS_PREFIX).keys(),
@@ -162,7 +162,7 @@ def check_cluster(up: Up, expected: dict[str, Any], address: str, before: Before
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the store says of the old servers."""
+    """The old servers' records in the store."""
 
     epochs: dict[str, int]
     servers: frozenset[str]
@@ -175,7 +175,8 @@ class Before:
 
 
 def test_a_data_directory_is_opened_and_upgraded(data: Path, directory: Path) -> None:
-    """The servers of `restow up` become ready on it, complete what was begun, and roll."""
+    """The servers of `restow up` become ready on it, complete unfinished migrations, and are
+    upgraded."""
     address = f"sqlite:{directory / 'store.db'}"
     before = Before.of(address)
     up = Up(directory, *options(directory))

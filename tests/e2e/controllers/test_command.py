@@ -1,4 +1,4 @@
-"""`restow controllers` as a real process beside a real server: ready, at work, relieved, ended."""
+"""`restow controllers` as a real process with a real server: start, work, takeover, end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATES = "/apis/migration.k8s.io/v1alpha1/storagestates"
 
 
 class Controllers:
-    """A process, and what it has said."""
+    """A process, and its output."""
 
     def __init__(self, directory: Path, server: ServerProcess) -> None:
         self.out, self.log = directory / "out", directory / "log"
@@ -73,7 +73,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def start(server: ServerProcess, tmp_path: Path) -> Iterator[Callable[[], Controllers]]:
-    """Starts processes; those that are left at the end are killed."""
+    """Starts processes; those that still run at the end are killed."""
     started: list[Controllers] = []
 
     def start_one() -> Controllers:
@@ -100,7 +100,7 @@ def holder(server: ServerProcess, name: str) -> str:
 
 
 def is_narrowed(server: ServerProcess) -> bool:
-    """Whether all that servers report is known to be stored in one version."""
+    """Returns whether all reported resources have one persisted version."""
     states = items(server, STATES)
     return bool(states) and all(
         each["status"]["persistedStorageVersionHashes"]
@@ -110,7 +110,8 @@ def is_narrowed(server: ServerProcess) -> bool:
 
 
 def test_two_processes(server: ServerProcess, start: Callable[[], Controllers]) -> None:
-    """One migrates everything; when it ends, the other takes over; at last both leases are free."""
+    """One migrates everything; when it ends, the other takes over; at the end both leases are
+    released."""
     one = start().wait_ready()
     two = start().wait_ready()
     until(lambda: is_narrowed(server))
@@ -128,8 +129,8 @@ def test_two_processes(server: ServerProcess, start: Callable[[], Controllers]) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_when_told(start: Callable[[], Controllers], number: signal.Signals) -> None:
-    """Either signal is exit code 0, without a trace of an error."""
+def test_it_ends_on_signals(start: Callable[[], Controllers], number: signal.Signals) -> None:
+    """Either signal leads to exit code 0, without any error in the log."""
     running = start().wait_ready()
     assert running.end(number) == 0
     said = running.log.read_text()

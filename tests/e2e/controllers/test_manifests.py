@@ -1,7 +1,7 @@
-"""The manifests in deploy/: a server takes them, and they grant what is called, and no more.
+"""The manifests in deploy/: a server accepts them, and they grant exactly the permissions in use.
 
-The controllers run against a real server in this process, over connections that write down every
-call. Roles are read from the files and compared: with the calls, and with the table in the code.
+The controllers run against a real server in this process, over connections that record every call.
+Roles are read from the files and compared with the calls, and with the table in the code.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def documents(name: str = "*.yaml") -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Grant:
-    """One verb on one resource, somewhere."""
+    """One verb on one resource, in one scope."""
 
     group: str
     resource: str
@@ -73,7 +73,7 @@ class Grant:
 
 
 def granted(*, with_everything: bool) -> set[Grant]:
-    """What the account of the controllers may do, by the files."""
+    """Returns the permissions of the controllers' account in the files."""
     roles = {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
         for each in documents("rbac.yaml")
@@ -108,7 +108,7 @@ def _grants(role: dict[str, Any], namespace: str) -> Iterator[Grant]:
 
 
 def refused(calls: set[Call], grants: set[Grant]) -> list[Call]:
-    """Calls that nothing allows; those about oneself are allowed to everybody."""
+    """Returns the calls that no rule allows; self-reviews are allowed to all users."""
     return [
         call
         for call in calls
@@ -116,8 +116,8 @@ def refused(calls: set[Call], grants: set[Grant]) -> list[Call]:
     ]
 
 
-def test_the_roles_are_the_table() -> None:
-    """The files grant each right that the code knows to need, and none that it does not."""
+def test_the_roles_match_the_table() -> None:
+    """The files grant each permission in the code's table, and no other."""
     wanted = {
         Grant(
             right.group,
@@ -136,7 +136,7 @@ def test_the_roles_are_the_table() -> None:
 
 @dataclass
 class Run:
-    """A process of controllers, and what it calls."""
+    """A process of controllers, and its calls."""
 
     process: ControllersProcess
     admin: ApiClient
@@ -196,7 +196,7 @@ async def fill(admin: ApiClient) -> None:
 
 
 @pytest.mark.parametrize("has_rewrite", [True, False])
-async def test_the_migrator_may_do_what_it_does(tmp_path: Path, has_rewrite: bool) -> None:
+async def test_calls_of_the_migrator_are_allowed(tmp_path: Path, has_rewrite: bool) -> None:
     """With its role narrowed to one resource, all calls of a migration of it are allowed."""
     options = PartOptions(names=("migrator",))
     async with (
@@ -220,8 +220,8 @@ async def test_the_migrator_may_do_what_it_does(tmp_path: Path, has_rewrite: boo
     assert (("patch", "configmaps") in made) is not has_rewrite
 
 
-async def test_the_trigger_may_do_what_it_does(tmp_path: Path) -> None:
-    """All calls of the trigger are allowed without the right to write what is migrated."""
+async def test_calls_of_the_trigger_are_allowed(tmp_path: Path) -> None:
+    """All calls of the trigger are allowed without write permission on the migrated resources."""
     options = PartOptions(names=("trigger",))
     async with running_server(tmp_path) as config, run_of(config, options) as run:
 
@@ -230,7 +230,7 @@ async def test_the_trigger_may_do_what_it_does(tmp_path: Path) -> None:
             return any(each["spec"]["resource"]["resource"] == "pods" for each in page.items)
 
         await until(is_asked)
-        # A state that somebody deletes is made anew.
+        # A deleted state is created again.
         await run.admin.delete(STATES, "pods")
 
         async def is_back() -> bool:
@@ -252,8 +252,8 @@ async def test_the_trigger_may_do_what_it_does(tmp_path: Path) -> None:
     assert run.bulk.calls == set()
 
 
-async def test_a_server_takes_the_manifests(tmp_path: Path) -> None:
-    """Every document is of a kind that restow serves, and can be created as it is."""
+async def test_a_server_accepts_the_manifests(tmp_path: Path) -> None:
+    """Every document has a kind that restow serves, and can be created unchanged."""
     async with (
         running_server(tmp_path) as config,
         ApiClient.connect(config, runtime=Runtime.system()) as client,
@@ -274,8 +274,8 @@ async def test_a_server_takes_the_manifests(tmp_path: Path) -> None:
             assert made["metadata"]["name"] == manifest["metadata"]["name"]
 
 
-def test_the_definitions_are_those_of_the_code() -> None:
-    """What `kubectl apply -k` and `--install` put onto a cluster is the same."""
+def test_the_crds_match_the_code() -> None:
+    """`kubectl apply -k` and `--install` create the same CRDs."""
     assert documents("crds.yaml") == list(DEFINITIONS.values())
 
 
@@ -287,8 +287,8 @@ def test_everything_is_in_the_kustomization() -> None:
     assert kustomization["resources"][0] == "namespace.yaml"
 
 
-def test_the_deployment_is_careful() -> None:
-    """Two replicas that are never drained together, without privileges, under probes and limits."""
+def test_the_deployment_is_restricted() -> None:
+    """Two replicas that are never drained together, without privileges, with probes and limits."""
     deployment, budget = documents("deployment.yaml")
     template = deployment["spec"]["template"]
     [container] = template["spec"]["containers"]
@@ -312,8 +312,8 @@ def test_the_deployment_is_careful() -> None:
     assert f"USER {user}:" in dockerfile
 
 
-def test_the_arguments_of_the_deployment_are_known() -> None:
-    """The command line understands what the manifests and the unit say."""
+def test_the_arguments_of_the_deployment_are_valid() -> None:
+    """The command line parses the arguments in the manifests and the unit."""
     import argparse
 
     from restow.cli import controllers

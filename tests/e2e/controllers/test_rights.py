@@ -1,7 +1,7 @@
-"""The controllers work against a server with roles, with what the manifests in deploy/ give.
+"""The controllers against a server with RBAC, with the permissions of the manifests in deploy/.
 
-The manifests are created as they are in the files. The controllers come as their service account,
-by a token that is asked for as `kubectl create token` does; the audit log has all that they did.
+The manifests are created unchanged. The controllers authenticate as their service account, with a
+token requested as by `kubectl create token`; the audit log has all their requests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ROLES = GroupVersionResource("rbac.authorization.k8s.io", "v1", "clusterroles")
 
 
 def audit_to(directory: Path) -> AuditOptions:
-    """A log of every request."""
+    """Returns a policy that logs every request."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -58,7 +58,7 @@ def audit_to(directory: Path) -> AuditOptions:
 
 
 async def token_of(admin: ApiClient) -> str:
-    """A token of the account, for an hour."""
+    """Returns a token of the account, for an hour."""
     body = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -71,7 +71,7 @@ async def token_of(admin: ApiClient) -> str:
 
 
 def refusals(directory: Path) -> list[tuple[str, str, str]]:
-    """What the account was refused, by the log: verb, path and name."""
+    """Returns the refused requests of the account in the log: verb, path and name."""
     events = [orjson.loads(line) for line in (directory / "audit.log").read_bytes().splitlines()]
     mine = [each for each in events if each["user"].get("username") == USER]
     assert len(mine) > CALLS_MIN
@@ -83,7 +83,7 @@ def refusals(directory: Path) -> list[tuple[str, str, str]]:
 
 
 async def install(admin: ApiClient) -> None:
-    """Create the namespace, the account, the roles and the bindings of the manifests."""
+    """Creates the namespace, the account, the roles and the bindings of the manifests."""
     resources = (await admin.discover()).resources
     found = {(each.group, each.version, each.kind): each for each in resources}
     for manifest in [*documents("namespace.yaml"), *documents("rbac.yaml")]:
@@ -101,7 +101,7 @@ async def install(admin: ApiClient) -> None:
 
 @asynccontextmanager
 async def running(config: ClientConfig) -> AsyncIterator[ControllersProcess]:
-    """All controllers, as whoever the configuration names."""
+    """Runs all controllers, as the user in the configuration."""
     runtime = Runtime.system()
 
     def connect_to(_address: str) -> ApiClient:
@@ -131,9 +131,8 @@ async def running(config: ClientConfig) -> AsyncIterator[ControllersProcess]:
             await process.stop()
 
 
-async def test_the_manifests_are_enough(tmp_path: Path) -> None:
-    """With nothing but these rights states are kept and a migration succeeds; and they are no more
-    than they say."""
+async def test_the_permissions_of_the_manifests_suffice(tmp_path: Path) -> None:
+    """With exactly these permissions states are maintained and a migration succeeds."""
     async with running_server(tmp_path, audit=audit_to(tmp_path)) as config:
         runtime = Runtime.system()
         async with ApiClient.connect(config, runtime=runtime) as admin:
@@ -142,12 +141,12 @@ async def test_the_manifests_are_enough(tmp_path: Path) -> None:
             mine = with_token(config, await token_of(admin))
             async with ApiClient.connect(mine, runtime=runtime) as account:
                 await migrates(admin, account, mine)
-    # What was tried to see that it is refused, and nothing else.
+    # Only the requests that were expected to be refused.
     assert refusals(tmp_path) == [("delete", "secrets", "x"), ("delete", "clusterroles", "x")]
 
 
 async def migrates(admin: ApiClient, account: ApiClient, mine: ClientConfig) -> None:
-    """Let the controllers work as the account, until something is migrated."""
+    """Runs the controllers as the account until a migration has succeeded."""
 
     async def has_all() -> bool:
         rights = rights_of(PARTS, is_elected=True)

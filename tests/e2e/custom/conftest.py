@@ -1,6 +1,6 @@
 """Two servers on each kind of store, for the tests of custom resources with real clients.
 
-Definitions belong to a whole cluster, so each test has an API group of its own.
+CRDs are cluster-scoped, so each test has an API group of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBERS: Final = count(1)
 
 
 class Pairs:
-    """Pairs of servers, each started when first wanted."""
+    """Pairs of servers, each started on first use."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory = directory
@@ -87,7 +87,7 @@ def kubectl_found(
 
 @pytest.fixture
 def kubectl(kubectl_found: Kubectl, tmp_path: Path) -> Kubectl:
-    """Every kubectl, with a home of its own: it remembers for hours what it has discovered."""
+    """Every kubectl, each with a home directory of its own: it caches discovery for hours."""
     home = tmp_path / "home"
     home.mkdir()
     return replace(kubectl_found, home=home)
@@ -95,6 +95,6 @@ def kubectl(kubectl_found: Kubectl, tmp_path: Path) -> Kubectl:
 
 @pytest.fixture
 def webhook(tmp_path: Path) -> Iterator[WebhookThread]:
-    """A conversion webhook that a test can hold up."""
+    """A conversion webhook that a test can pause."""
     with WebhookThread(tmp_path) as made:
         yield made

@@ -1,4 +1,4 @@
-"""The log of a store, from its first revision to now."""
+"""Replays the log of a store, from its first revision to the current one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from restow.storage.interface import Event, Revision, Span, Storage
 
 
 async def replay(storage: Storage, take: Callable[[Sequence[Event]], None]) -> None:
-    """Have all changes taken, those of one revision together."""
+    """Passes all changes to `take`, those of one revision together."""
     until = await storage.revision()
     watch = storage.watch(Span.of_prefix("/"), after=Revision(0))
     watch.expect(until)

@@ -1,7 +1,7 @@
-"""Two servers, controllers beside them, and a custom resource whose storage version is to change.
+"""Two servers, controllers, and a custom resource whose storage version is to change.
 
-Each test has an API group of its own on servers that go on. Its objects are made through the API of
-both servers; at the end the whole log of the store is looked at.
+Each test has an API group of its own on servers that keep running. Its objects are created through
+the API of both servers; at the end the whole log of the store is checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.verified_states import verify_states
 
 WAIT_SECONDS_MAX: Final = SIZES.test_seconds_max * 0.8
-"""For whatever must happen sooner or later: a busy machine is no failure."""
+"""For eventual conditions: a busy machine is no failure."""
 POLL_SECONDS: Final = 0.02
 COMMAND_SECONDS_MAX: Final = 60.0
 CLIENTS_PER_SERVER: Final = 4
@@ -36,14 +36,15 @@ MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 PAGE_OBJECTS: Final = 50
 SLOWLY: Final = ("--page-objects", str(PAGE_OBJECTS), "--rate", "200")
-"""Pages that one can look at one by one."""
+"""Pages small enough to stop a migration between two of them."""
 
 Object = dict[str, Any]
 Answer = tuple[int, Any]
 
 
 def definition(place: Place, conversion: Object | None = None, **fields: Object) -> Object:
-    """Stored in v1. Each version knows the fields of both; `fields` overrules what they are."""
+    """A CRD stored in v1. Each version has the fields of both; `fields` overrides parts of the
+    spec."""
     color = {"type": "string"}
     known = {
         "writer": {"type": "string"},
@@ -78,12 +79,12 @@ def definition(place: Place, conversion: Object | None = None, **fields: Object)
 
 
 class Stage:
-    """What a test plays on."""
+    """The cluster of a test, and its custom resource."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster = cluster
         self.servers: list[ServerProcess] = []
-        """Those that are asked, in this order."""
+        """In the order in which requests try them."""
         self.place: Place
         """Of the kind of this test."""
         self._directory = directory
@@ -91,21 +92,21 @@ class Stage:
 
     # Begin and end.
 
-    def know_all(self) -> None:
-        """Have all kinds that there are verified. Controllers take longer for that than most
+    def verify_all_kinds(self) -> None:
+        """Marks all existing kinds as verified. Controllers take longer for that than most
         tests."""
         verify_states(self.ask)
 
     def begin(self, group: str, *, conversion: Object | None = None) -> None:
-        """Define the kind of this test, stored in v1."""
+        """Creates the CRD of this test, stored in v1."""
         for server in self.servers:
-            if server.process is None:  # a test that has failed may leave it so
+            if server.process is None:  # a failed test may leave it stopped
                 server.start()
         self.place = Place(group)
         self.define(definition(self.place, conversion))
 
     def define(self, wanted: Object) -> None:
-        """Create a definition, and wait until all servers serve it."""
+        """Creates a CRD, and waits until all servers serve it."""
         name = wanted["metadata"]["name"]
         self.ask("POST", DEFINITIONS, wanted)
         self.wait(
@@ -116,22 +117,22 @@ class Stage:
         )
 
     def end(self) -> None:
-        """End all controllers, and leave nothing to do to those who come next."""
+        """Ends all controllers, and deletes what they would still process in the next test."""
         for each in self._controllers:
             each.kill()
-        for request in self.requests():
-            self.ask("DELETE", f"{REQUESTS}/{request['metadata']['name']}")
-        # It goes when all servers have agreed, which for one that was killed takes its time.
+        for migration in self.migrations():
+            self.ask("DELETE", f"{REQUESTS}/{migration['metadata']['name']}")
+        # It is deleted when all servers agree, which takes a while after one was killed.
         self.answer("DELETE", f"{DEFINITIONS}/{self.place.name}")
 
     def undefine(self) -> None:
-        """Delete the definition, and wait until it is gone."""
+        """Deletes the CRD, and waits until it is removed."""
         path = f"{DEFINITIONS}/{self.place.name}"
         self.ask("DELETE", path)
         self.wait(lambda: self.answer("GET", path)[0] == 404, "the definition goes")
 
     def controllers(self, *arguments: str, server: int = 0) -> ControllersProcess:
-        """A process of controllers, not started."""
+        """Returns a process of controllers, not started."""
         made = ControllersProcess(
             self._directory / f"controllers-{len(self._controllers) + 1}",
             kubeconfig=self.servers[server].kubeconfig,
@@ -141,7 +142,7 @@ class Stage:
         return made
 
     def restow(self, *arguments: str) -> Answer:
-        """A command of ours: its exit code, and its JSON."""
+        """Runs a restow command; returns its exit code and its JSON."""
         ran = subprocess.run(
             [sys.executable, "-m", "restow", *arguments, "-o", "json"],
             capture_output=True,
@@ -154,7 +155,7 @@ class Stage:
     # Requests.
 
     def answer(self, method: str, path: str, body: object = None) -> Answer:
-        """What the first server says that can be asked."""
+        """Returns the response of the first server that can be reached."""
         headers = MERGE if method == "PATCH" else None
         for server in self.servers:
             if server.process is None:
@@ -168,7 +169,7 @@ class Stage:
         return 503, {}
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """An answer that must be a success."""
+        """Returns the body of a response, which must be a success."""
         found: list[Answer] = []
 
         def is_answered() -> bool:
@@ -183,7 +184,7 @@ class Stage:
     # Objects.
 
     def fill(self, count: int) -> None:
-        """Make objects in both versions through all servers."""
+        """Creates objects in both versions through all servers."""
 
         async def make(server: ServerProcess, numbers: range) -> None:
             client, writer = client_of(server), writers[server.port]
@@ -206,22 +207,22 @@ class Stage:
         asyncio.run(make_all())
 
     def ids(self) -> dict[int, str]:
-        """The identity of each server, by its port."""
+        """Returns the identity of each server, by its port."""
         return {server.port: self.cluster.id_of(server) for server in self.servers}
 
-    # The definition.
+    # The CRD.
 
     def found(self) -> Object:
         found: Object = self.ask("GET", f"{DEFINITIONS}/{self.place.name}")
         return found
 
     def listed(self) -> list[str]:
-        """`status.storedVersions`."""
+        """Returns `status.storedVersions`."""
         found: list[str] = self.found()["status"]["storedVersions"]
         return found
 
     def flip(self, storage: str, *, server: int = 0) -> None:
-        """Let another version be the one that is stored."""
+        """Changes the storage version."""
         path, asked = f"{DEFINITIONS}/{self.place.name}", self.servers[server]
 
         def is_done() -> bool:
@@ -229,13 +230,13 @@ class Stage:
             for version in found["spec"]["versions"]:
                 version["storage"] = version["name"] == storage
             code, answer = asked.request("PUT", path, found)
-            assert code in (200, 409), answer  # somebody may have been faster
+            assert code in (200, 409), answer  # another writer may have been faster
             return code == 200
 
         self.wait(is_done, f"{storage} is stored")
 
     def wait_agreed(self, version: str) -> None:
-        """Wait until all servers write a version."""
+        """Waits until all servers write a version."""
         wanted = f"{self.place.group}/{version}"
         self.wait(lambda: self.common() == wanted, f"all write {version}")
 
@@ -244,7 +245,7 @@ class Stage:
         return str(report["status"].get("commonEncodingVersion", ""))
 
     def drop(self, version: str) -> Answer:
-        """Try to take a version out of the definition."""
+        """Tries to remove a version from the CRD."""
         found = self.found()
         versions = found["spec"]["versions"]
         found["spec"]["versions"] = [each for each in versions if each["name"] != version]
@@ -252,8 +253,8 @@ class Stage:
 
     # The migration.
 
-    def requests(self) -> list[Object]:
-        """All requests for the kind, the newest last."""
+    def migrations(self) -> list[Object]:
+        """Returns all migrations of the kind, the newest last."""
         found: list[Object] = [
             each
             for each in self.ask("GET", REQUESTS)["items"]
@@ -261,22 +262,22 @@ class Stage:
         ]
         return sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
 
-    def request(self) -> Object:
-        """The newest; nothing if there is none."""
-        return (self.requests() or [{}])[-1]
+    def migration(self) -> Object:
+        """Returns the newest migration; empty if there is none."""
+        return (self.migrations() or [{}])[-1]
 
-    def ask_for_migration(self, name: str) -> None:
-        """Make a request by hand."""
+    def create_migration(self, name: str) -> None:
+        """Creates a migration as a user does."""
         resource = {"group": self.place.group, "version": "v2", "resource": PLURAL}
         self.ask("POST", REQUESTS, {"metadata": {"name": name}, "spec": {"resource": resource}})
 
     def conditions(self) -> set[tuple[str, str]]:
-        """Of the newest request."""
-        return _conditions(self.request())
+        """Returns the conditions of the newest migration."""
+        return _conditions(self.migration())
 
     def scanned(self) -> tuple[int, int]:
-        """In which pass the newest request is, and behind how many objects."""
-        marks = self.request().get("metadata", {}).get("annotations", {})
+        """Returns the pass of the newest migration, and the number of objects scanned in it."""
+        marks = self.migration().get("metadata", {}).get("annotations", {})
         found = json.loads(marks.get(POSITION_ANNOTATION, "{}"))
         return found.get("pass", 0), found.get("scanned", 0)
 
@@ -286,20 +287,20 @@ class Stage:
         return found
 
     def reasons(self, name: str) -> set[str]:
-        """What Events tell about objects with this in their name."""
+        """Returns the reasons of Events about objects with this in their name."""
         items = self.ask("GET", EVENTS)["items"]
         return {each["reason"] for each in items if name in each["involvedObject"]["name"]}
 
-    def is_proven(self, version: str) -> bool:
+    def is_verified(self, version: str) -> bool:
         return self.listed() == [version] and self.persisted() == [self.place.hash(version)]
 
-    def wait_proven(self, version: str) -> None:
-        self.wait(lambda: self.is_proven(version), f"{version} is all that is stored")
+    def wait_verified(self, version: str) -> None:
+        self.wait(lambda: self.is_verified(version), f"{version} is all that is stored")
 
-    # Waiting and judging.
+    # Waits and checks.
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until a condition holds; if it never does, everybody tells what was logged."""
+        """Waits until a condition holds; after a time limit it fails with all logs."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not condition():
             if time.monotonic() > deadline:
@@ -311,7 +312,7 @@ class Stage:
         return "\n".join(f"--- {each.log_file}\n{each.log_tail()}" for each in told)
 
     def trace(self, *, by_writer: bool = False) -> Trace:
-        """What has happened to the kind; nothing that must not."""
+        """Returns the replayed log of the kind, which must have no violations."""
         trace = Trace(self.place, by_writer=by_writer)
         self.cluster.look(lambda storage: traced(storage, trace))
         assert not trace.broken, f"{trace.broken[:5]}\n{self.logs()}"
@@ -333,9 +334,9 @@ def gadget(place: Place, name: str, *, version: str = "v1", **spec: Any) -> Obje
     }
 
 
-def is_told_to_try_again(reply: Reply) -> bool:
-    """Whether an answer says that nothing was done, and that it may help to ask once more: in
-    words, or by a time to come again."""
+def is_retryable(reply: Reply) -> bool:
+    """Returns whether a response says that nothing was done and a retry may help: by its
+    message, or by Retry-After."""
     if reply.status in (429, 503) and reply.header("retry-after"):
         return True
     return reply.status in (409, 429, 503, 504) and "again" in reply.message

@@ -1,7 +1,7 @@
-"""A custom resource that is written all the time while its storage version goes to and fro.
+"""A custom resource under constant writes while its storage version switches repeatedly.
 
-Each object says which server has written it last, so that the log of the store can be held against
-what that very server had reported at that very revision. Nothing is sampled.
+Each object contains the server that last wrote it, so that the log of the store can be compared
+with the version that this server had reported at that revision. Nothing is sampled.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ STATE_KEY: Final = state_key(REPORT_NAME)
 WRITERS_PER_SERVER: Final = 4
 OBJECTS_PER_WRITER: Final = 20
 PAUSE_SECONDS_MAX: Final = 0.3
-"""Between two switches: some come before all servers have made the last one."""
+"""Between two switches: some come before all servers have completed the last one."""
 SWITCHES_MIN: Final = 20
-"""However fast the writes are: with few switches hardly a write would meet one."""
+"""Minimum number, however fast the writes are: with few switches hardly a write would meet one."""
 
 
 def definition(storage: str = "v1") -> dict[str, Any]:
@@ -91,7 +91,7 @@ def client_of(server: ServerProcess) -> ApiClient:
 
 @dataclass(slots=True)
 class Hammer:
-    """Writers on every server, and somebody who switches."""
+    """Writers on every server, and a task that switches the storage version."""
 
     servers: Sequence[ServerProcess]
     ids: Sequence[str]
@@ -100,7 +100,7 @@ class Hammer:
     written: int = 0
     switches: int = 0
     unavailable: int = 0
-    """Answers that asked to come again."""
+    """Number of responses that asked for a retry."""
     unexpected: list[str] = field(default_factory=list)
 
     @property
@@ -130,7 +130,7 @@ class Hammer:
         finally:
             await client.close()
 
-    async def _write_one(  # noqa: PLR0917 - one write, told whole
+    async def _write_one(  # noqa: PLR0917 - all parameters of one write
         self,
         client: ApiClient,
         server_id: str,
@@ -183,12 +183,12 @@ class Hammer:
 
 @dataclass(slots=True)
 class Audit:
-    """The log of the store, held against what each server had reported."""
+    """The log of the store, compared with the reports of each server."""
 
     encoders: dict[str, str] = field(default_factory=dict)
-    """By server: the version that it writes, as it has reported."""
+    """By server: the encoding version in its report."""
     listed: tuple[str, ...] = ()
-    """`status.storedVersions` of the definition."""
+    """`status.storedVersions` of the CRD."""
     persisted: tuple[str, ...] = (UNKNOWN_HASH,)
     written: Counter[str] = field(default_factory=Counter)
     """By version."""
@@ -197,7 +197,7 @@ class Audit:
     registrations: int = 0
 
     def take(self, events: Sequence[Event]) -> None:
-        """All changes of one revision."""
+        """Processes all changes of one revision."""
         for event in events:
             self._take_report(event.key, event.value)
         for event in events:
@@ -238,7 +238,7 @@ class Audit:
 
 
 async def audited(storage: Storage) -> Audit:
-    """The whole log, from its first revision to now."""
+    """Checks the whole log, from its first revision to the current one."""
     audit = Audit()
     await replay(storage, audit.take)
     return audit

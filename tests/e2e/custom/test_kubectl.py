@@ -1,4 +1,4 @@
-"""kubectl with definitions and their objects, as people use it, on SQLite and on etcd."""
+"""kubectl with CRDs and their objects, on SQLite and on etcd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.api.kubectl import Kubectl
 
 
 def define(kubectl: Kubectl, family: Family) -> Family:
-    """Apply a definition and wait until it is established."""
+    """Applies a CRD and waits until it is established."""
     said = kubectl.apply(family.definition)
     assert said == f"customresourcedefinition.apiextensions.k8s.io/{family.name} created"
     wait(kubectl, family)
@@ -31,12 +31,13 @@ def wait(kubectl: Kubectl, family: Family) -> None:
 
 
 def full(family: Family) -> str:
-    """The resource by a name that is not ambiguous."""
+    """The resource by an unambiguous name."""
     return f"{family.plural}.{family.group}"
 
 
 def test_first_steps(kubectl: Kubectl, group: str) -> None:
-    """Define, wait, apply, get with columns, apply again, delete: what every first guide shows."""
+    """Create a CRD, wait, apply, get with columns, apply again, delete: the steps of every
+    introduction."""
     family = define(kubectl, certificates.certificate(group))
     first = family.good[0]
     assert kubectl.apply(first) == f"certificate.{group}/web created"
@@ -58,7 +59,7 @@ def test_first_steps(kubectl: Kubectl, group: str) -> None:
 
 
 def test_apply_all_at_once(kubectl: Kubectl, group: str, tmp_path: Path) -> None:
-    """A directory of six definitions is applied, waited for, and its objects after it."""
+    """A directory of six CRDs is applied and waited for, then its objects are applied."""
     families = certificates.families(group)
     for family in families:
         file = tmp_path / f"{family.plural}.yaml"
@@ -78,7 +79,7 @@ def test_apply_all_at_once(kubectl: Kubectl, group: str, tmp_path: Path) -> None
 
 
 def test_names(kubectl: Kubectl, group: str) -> None:
-    """A kind is found by plural, singular, kind and short name, bare or with its group."""
+    """A kind is found by plural, singular, kind and short name, with and without its group."""
     family = define(kubectl, small.cluster_wide(group))
     kubectl.apply(family.good[0])
     for name in ("territories", "territory", "ter", "Territory", full(family)):
@@ -91,12 +92,12 @@ def test_names(kubectl: Kubectl, group: str) -> None:
 
 
 def test_explain(kubectl: Kubectl, group: str) -> None:
-    """kubectl explains the fields of a custom kind, from the schema that is published."""
+    """kubectl explains the fields of a custom kind, from the published schema."""
     family = define(kubectl, certificates.certificate(group))
     words = ["explain", f"--api-version={group}/v1"]
     said = kubectl.run(*words, "certificates")
     assert "A key pair that is signed, kept and renewed." in said
-    # Before 1.27 the group stands before the version, and nothing is told of words to choose from.
+    # Before 1.27 the group precedes the version, and enum values are not shown.
     assert (f"GROUP:      {group}" if kubectl.minor >= 27 else f"VERSION:  {group}/v1") in said
     field = kubectl.run(*words, "certificates.spec.secretName")
     assert "Where the key pair is kept." in field
@@ -109,7 +110,7 @@ def test_explain(kubectl: Kubectl, group: str) -> None:
 
 
 def test_mistakes(kubectl: Kubectl, group: str) -> None:
-    """Mistakes are told in the words that people look up."""
+    """Errors are reported with the messages that users search for."""
     family = define(kubectl, gateways.gateway(group))
     for refused in family.bad[:3]:
         text = kubectl.fail("create", "-f", "-", stdin=json.dumps(refused.obj))
@@ -147,7 +148,7 @@ def test_describe_edit_and_patch(kubectl: Kubectl, group: str) -> None:
     if kubectl.minor >= 24:
         words = ["--subresource=status", "--type=merge", "-p", status]
         kubectl.run("patch", name, "web", *words)
-    else:  # it has no word for that
+    else:  # it has no option for that
         read = kubectl.json("get", name, "web", "-o", "json")
         path = f"/apis/{group}/v1/namespaces/{kubectl.namespace}/{family.plural}/web/status"
         sent = json.dumps(read | json.loads(status))
@@ -165,7 +166,7 @@ def test_describe_edit_and_patch(kubectl: Kubectl, group: str) -> None:
 
 
 def test_scale(kubectl: Kubectl, group: str) -> None:
-    """A custom kind with a scale is scaled as any other."""
+    """A custom kind with a scale subresource is scaled like any other."""
     family = define(kubectl, small.scalable(group))
     kubectl.apply(family.good[0])
     said = kubectl.run("scale", f"{full(family)}/alpha", "--replicas=7").strip()
@@ -182,7 +183,7 @@ def test_scale(kubectl: Kubectl, group: str) -> None:
 
 
 def test_large_definition(kubectl: Kubectl, group: str, tmp_path: Path) -> None:
-    """A definition too large for kubectl's annotation is created, used, explained and replaced."""
+    """A CRD too large for kubectl's annotation is created, used, explained and replaced."""
     family = workflows.workflow(group)
     file = tmp_path / "workflow.json"
     file.write_text(json.dumps(family.definition))
@@ -203,7 +204,7 @@ def test_large_definition(kubectl: Kubectl, group: str, tmp_path: Path) -> None:
 
 
 def test_watch_and_delete(kubectl: Kubectl, group: str) -> None:
-    """kubectl follows objects until their definition is deleted, which takes them with it."""
+    """kubectl watches objects until their CRD is deleted, which deletes them."""
     family = define(kubectl, small.widget(group))
     with kubectl.start("get", full(family), "--watch", "-o", "name") as running:
         kubectl.apply(family.good[0])
@@ -217,7 +218,7 @@ def test_watch_and_delete(kubectl: Kubectl, group: str) -> None:
 
 
 def test_list_of_definitions(kubectl: Kubectl, group: str) -> None:
-    """Definitions are listed with the time they were made, and described with their conditions."""
+    """CRDs are listed with their creation time, and described with their conditions."""
     family = define(kubectl, small.minimal(group))
     lines = kubectl.run("get", "crd").splitlines()
     assert lines[0].split() == ["NAME", "CREATED", "AT"]

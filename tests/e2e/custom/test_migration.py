@@ -1,7 +1,7 @@
-"""The storage version of a custom resource changes, and what is stored follows: real processes.
+"""The storage version of a custom resource changes, and its objects are migrated: real processes.
 
-`status.storedVersions` loses a version when it is proven that nothing is stored in it, and never
-before: each test ends with a look at the whole log of the store.
+A version is removed from `status.storedVersions` only after it is verified that no object is stored
+in it: each test ends with a check of the whole log of the store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.e2e.custom.stage import (
 )
 from tests.e2e.custom.switching import DEFINITIONS
 from tests.e2e.custom.webhook_thread import WebhookThread
-from tests.e2e.storageversion.clusters import MORTAL
+from tests.e2e.storageversion.clusters import SHORT_LEASE
 from tests.e2e.storageversion.conftest import NewCluster
 from tests.sizes import SIZES
 from tests.support.server_process import ServerProcess
@@ -38,18 +38,18 @@ def two(
     new_cluster: NewCluster,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """Two servers that go on from test to test."""
+    """Two servers that keep running from test to test."""
     cluster = new_cluster(request.param)
     stage = Stage(cluster, tmp_path_factory.mktemp("stage"))
     stage.servers = cluster.start("builtin", "builtin")
-    stage.know_all()
+    stage.verify_all_kinds()
     yield stage
     cluster.close()
 
 
 @pytest.fixture
 def stage(two: Stage, group: str) -> Iterator[Stage]:
-    """The two servers, and objects that are stored in v1."""
+    """The two servers, and objects stored in v1."""
     two.begin(group)
     two.fill(COUNT)
     yield two
@@ -58,7 +58,7 @@ def stage(two: Stage, group: str) -> Iterator[Stage]:
 
 @pytest.fixture
 def hooked(two: Stage, group: str, webhook: WebhookThread) -> Iterator[Stage]:
-    """The same, and a webhook that converts them."""
+    """The same, with a conversion webhook."""
     two.begin(group, conversion=webhook.conversion)
     two.fill(COUNT)
     yield two
@@ -66,16 +66,16 @@ def hooked(two: Stage, group: str, webhook: WebhookThread) -> Iterator[Stage]:
     two.end()
 
 
-def test_everything_follows(stage: Stage) -> None:
-    """Servers switch, the trigger asks for a migration, and only its proof takes v1 from
-    `storedVersions`; then the definition may do without v1, and every object lives on."""
+def test_objects_are_migrated(stage: Stage) -> None:
+    """Servers switch, the trigger creates a migration, and only its verification removes v1 from
+    `storedVersions`; then the CRD may drop v1, and every object still exists."""
     with stage.controllers(*SLOWLY):
         stage.flip("v2")
         assert stage.listed() == ["v1", "v2"]
         assert_v1_is_kept(stage)
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
         assert_v1_is_kept(stage)
-        stage.wait_proven("v2")
+        stage.wait_verified("v2")
         stage.wait(lambda: ("Succeeded", "True") in stage.conditions(), "it says so")
     trace = stage.trace()
     assert trace.left == {"v2": COUNT}
@@ -95,7 +95,7 @@ def test_everything_follows(stage: Stage) -> None:
 
 
 def assert_v1_is_kept(stage: Stage) -> None:
-    """Nobody gets v1 out of the definition as long as something may be stored in it."""
+    """v1 cannot be removed from the CRD while objects may be stored in it."""
     code, answer = stage.drop("v1")
     assert code == 422, answer
     [cause] = answer["details"]["causes"]
@@ -107,9 +107,9 @@ def wait_until_dropped(stage: Stage, server: ServerProcess, version: str) -> Non
     stage.wait(lambda: server.get(stage.place.path(version))[0] == 404, f"{version} is gone")
 
 
-def test_by_hand(stage: Stage) -> None:
-    """`restow migrate` does all of it where no controllers run; status and census tell before and
-    after how it stands."""
+def test_with_the_command(stage: Stage) -> None:
+    """`restow migrate` does everything without controllers; status and census report the state
+    before and after."""
     name, cluster = stage.place.name, ("--kubeconfig", str(stage.servers[0].kubeconfig))
     census = ("census", name, "--store", stage.cluster.store)
     stage.flip("v2")
@@ -126,8 +126,8 @@ def test_by_hand(stage: Stage) -> None:
     assert stage.listed() == ["v2"]
     code, told = stage.restow(*census)
     assert (code, told["leftBehind"], told["objects"]) == (0, 0, COUNT)
-    with stage.controllers():  # whoever narrows the persisted hashes
-        stage.wait_proven("v2")
+    with stage.controllers():  # the writer that narrows the persisted hashes
+        stage.wait_verified("v2")
     [seen] = stage.restow("status", name, *cluster)[1]["resources"]
     assert seen["verdict"] == "ok"
     assert {each["version"] for each in seen["persisted"]} == versions_of(stage, "v2")
@@ -139,13 +139,13 @@ def versions_of(stage: Stage, *names: str) -> set[str]:
 
 
 def test_object_that_is_refused(hooked: Stage, webhook: WebhookThread) -> None:
-    """One object that the webhook does not convert fails the migration by its name, and nothing is
-    trimmed, though all others are done; when it is mended, the next try completes."""
+    """One object that the webhook does not convert fails the migration by name, and no version
+    is removed, though all others are migrated; when it is fixed, the next attempt completes."""
     stage, webhook.refused = hooked, frozenset({REFUSED})
     with stage.controllers():
         stage.flip("v2")
         stage.wait(lambda: ("Failed", "True") in stage.conditions(), "it fails")
-        failed = stage.request()
+        failed = stage.migration()
         [named] = failed["status"]["failedObjects"]
         assert (named["namespace"], named["name"]) == ("default", REFUSED)
         assert "this one cannot be converted" in named["message"]
@@ -154,7 +154,7 @@ def test_object_that_is_refused(hooked: Stage, webhook: WebhookThread) -> None:
         assert_v1_is_kept(stage)
         webhook.refused = frozenset()
         stage.ask("DELETE", f"{REQUESTS}/{failed['metadata']['name']}")
-        stage.wait_proven("v2")
+        stage.wait_verified("v2")
     trace = stage.trace()
     assert (trace.left, trace.written) == ({"v2": COUNT}, {"v1": COUNT, "v2": COUNT})
     assert trace.listings == [("v1",), ("v1", "v2"), ("v2",)]
@@ -162,27 +162,27 @@ def test_object_that_is_refused(hooked: Stage, webhook: WebhookThread) -> None:
     assert found["spec"]["paint"] == {"color": "red"}
 
 
-def test_webhook_that_is_gone(hooked: Stage, webhook: WebhookThread) -> None:
-    """Without its webhook nothing of a kind is migrated and nothing trimmed, and the request says
-    why; when the webhook is back, it is done."""
+def test_stopped_webhook(hooked: Stage, webhook: WebhookThread) -> None:
+    """Without its webhook no object of a kind is migrated and no version removed, and the
+    migration gives the reason; when the webhook is back, it completes."""
     stage = hooked
-    webhook.die()
+    webhook.stop()
     with stage.controllers():
         stage.flip("v2")
         stage.wait(lambda: ("Failed", "True") in stage.conditions(), "it fails")
-        failed = stage.request()
+        failed = stage.migration()
         assert "conversion webhook" in failed["status"]["failedObjects"][0]["message"]
         assert stage.trace().left == {"v1": COUNT}
         assert_v1_is_kept(stage)
-        webhook.live()
+        webhook.restart()
         stage.ask("DELETE", f"{REQUESTS}/{failed['metadata']['name']}")
-        stage.wait_proven("v2")
+        stage.wait_verified("v2")
     assert stage.trace().left == {"v2": COUNT}
 
 
-def test_flipped_back_in_the_middle(hooked: Stage, webhook: WebhookThread) -> None:
-    """While a page is under way the definition goes back to v1: the page commits nothing, v1 stays
-    listed, and what was rewritten before comes back to v1."""
+def test_switched_back_during_the_migration(hooked: Stage, webhook: WebhookThread) -> None:
+    """While a page is in flight the CRD switches back to v1: the page commits nothing, v1 stays
+    listed, and objects rewritten before return to v1."""
     stage = hooked
     with stage.controllers(*SLOWLY):
         stage.flip("v2")
@@ -194,16 +194,16 @@ def test_flipped_back_in_the_middle(hooked: Stage, webhook: WebhookThread) -> No
         before = stage.trace()
         assert 0 < before.left["v1"] < COUNT
         webhook.release()
-        stage.wait_proven("v1")
+        stage.wait_verified("v1")
     trace = stage.trace()
     assert trace.left == {"v1": COUNT}
     assert trace.listings == [("v1",), ("v1", "v2"), ("v1",)]
     assert trace.written["v2"] == before.written["v2"]
 
 
-def test_definition_is_edited_in_the_middle(stage: Stage) -> None:
-    """A change of the definition that has nothing to do with storage costs another pass, and does
-    not keep v1 from being taken out in the end."""
+def test_the_crd_is_edited_during_the_migration(stage: Stage) -> None:
+    """A change of the CRD unrelated to storage costs another pass, and does not keep v1 from
+    being removed in the end."""
     with stage.controllers(*SLOWLY):
         stage.flip("v2")
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
@@ -215,16 +215,16 @@ def test_definition_is_edited_in_the_middle(stage: Stage) -> None:
     assert stage.trace().left == {"v2": COUNT}
 
 
-def test_server_sleeps_through_it(stage: Stage) -> None:
-    """As long as a server stands still that may write v1, nothing is migrated. When the others have
-    given it up, all is done without it, even v1 dropped; and when it wakes up it writes v2."""
-    sleeper = stage.cluster.server("builtin", *MORTAL).start()
+def test_a_server_is_paused_during_the_migration(stage: Stage) -> None:
+    """While a server that may write v1 is paused, nothing is migrated. When its lease has
+    expired, everything is migrated without it, and v1 is dropped; when it resumes it writes v2."""
+    sleeper = stage.cluster.server("builtin", *SHORT_LEASE).start()
     stage.wait(lambda: sleeper.get(stage.place.path("v1"))[0] == 200, "it serves the kind")
     sleeper.pause()
     try:
         stage.flip("v2")
         with stage.controllers():
-            stage.wait_proven("v2")
+            stage.wait_verified("v2")
             assert stage.drop("v1")[0] == 200
         sleeper.resume()
         new = gadget(stage.place, "late", version="v2")
@@ -245,12 +245,12 @@ def is_created(server: ServerProcess, path: str, obj: dict[str, Any]) -> bool:
     return code == 201
 
 
-def test_request_is_deleted_in_the_middle(stage: Stage) -> None:
-    """What is left is left, v1 stays listed, and another request completes it."""
+def test_the_migration_is_deleted_in_the_middle(stage: Stage) -> None:
+    """The remaining objects stay, v1 stays listed, and another migration completes it."""
     stage.flip("v2")
     stage.wait_agreed("v2")
     with stage.controllers("--only", "migrator", *SLOWLY):
-        stage.ask_for_migration(f"first.{stage.place.group}")
+        stage.create_migration(f"first.{stage.place.group}")
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
         stage.ask("DELETE", f"{REQUESTS}/first.{stage.place.group}")
         stage.wait(
@@ -261,14 +261,14 @@ def test_request_is_deleted_in_the_middle(stage: Stage) -> None:
         left = stage.trace().left
         assert left["v1"] > 0
         assert left["v1"] + left["v2"] == COUNT
-        stage.ask_for_migration(f"second.{stage.place.group}")
+        stage.create_migration(f"second.{stage.place.group}")
         stage.wait(lambda: stage.listed() == ["v2"], "another one does it")
     assert stage.trace().left == {"v2": COUNT}
 
 
 def test_servers_are_killed_in_the_middle(stage: Stage) -> None:
-    """The one that rewrites, then the other one, are gone from one moment to the next: v1 stays
-    listed until all is proven by who is left."""
+    """The server that rewrites is killed, then the other one: v1 stays listed until all objects
+    are verified by the remaining servers."""
     one, two = stage.servers
     with stage.controllers(*SLOWLY):
         stage.flip("v2")
@@ -276,9 +276,9 @@ def test_servers_are_killed_in_the_middle(stage: Stage) -> None:
         one.kill()
         assert_v1_is_kept(stage)
         one.start()
-        stage.wait(lambda: stage.scanned() >= (2, 0) or stage.is_proven("v2"), "it goes on")
+        stage.wait(lambda: stage.scanned() >= (2, 0) or stage.is_verified("v2"), "it goes on")
         two.kill()
-        stage.wait_proven("v2")
+        stage.wait_verified("v2")
         two.start()
     trace = stage.trace()
     assert trace.left == {"v2": COUNT}

@@ -1,4 +1,4 @@
-"""The official Python client with definitions and custom objects, on SQLite and on etcd."""
+"""The official Python client with CRDs and custom objects, on SQLite and on etcd."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_established(definition: Any) -> bool:
 
 
 def define(extensions: Any, family: Family) -> None:
-    """Create a definition, and watch it until it is established."""
+    """Creates a CRD, and watches it until it is established."""
     made = extensions.create_custom_resource_definition(family.definition)
     assert made.metadata.name == family.name
     watching = watch.Watch()
@@ -53,7 +53,7 @@ def define(extensions: Any, family: Family) -> None:
 
 
 def test_definition(extensions: Any, group: str) -> None:
-    """A definition is created from a dict, read as a typed object, changed, listed and deleted."""
+    """A CRD is created from a dict, read as a typed object, changed, listed and deleted."""
     family = gateways.gateway(group)
     define(extensions, family)
     found = extensions.read_custom_resource_definition(family.name)
@@ -108,7 +108,7 @@ def test_scale(extensions: Any, objects: Any, group: str) -> None:
 
 
 def test_cluster_objects(extensions: Any, objects: Any, group: str) -> None:
-    """Objects without a namespace are created, read and deleted."""
+    """Cluster-scoped objects are created, read and deleted."""
     family = small.cluster_wide(group)
     define(extensions, family)
     place = (group, "v1", family.plural)

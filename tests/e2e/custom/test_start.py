@@ -1,4 +1,4 @@
-"""A server that starts serves each custom resource as soon as that resource is registered."""
+"""A starting server serves each custom resource as soon as that resource is registered."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ UNREADABLE: Final = "/registry/example.com/widgets/default/unreadable"
 def test_custom_resources_do_not_wait_for_a_built_in_that_cannot_be_registered(
     new_cluster: NewCluster,
 ) -> None:
-    """A server that is alone and cannot read one widget never becomes ready. It serves the custom
-    resource that it has registered, reads and writes; widgets cannot be written."""
+    """A single server that cannot read one widget never becomes ready. It serves the custom
+    resource that it has registered, for reads and writes; widgets cannot be written."""
     cluster = new_cluster("sqlite")
     [first] = cluster.start("x+1")
     call(first, "POST", DEFINITIONS, definition(PLACE))

@@ -1,4 +1,4 @@
-"""The storage version of a custom resource changes while everything is written: nothing slips."""
+"""The storage version of a custom resource changes under constant writes, without a violation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.custom.switching import (
     audited,
     definition,
 )
-from tests.e2e.storageversion.clusters import IMMORTAL, Cluster, call, wait_for
+from tests.e2e.storageversion.clusters import ENDLESS_LEASE, Cluster, call, wait_for
 from tests.e2e.storageversion.conftest import NewCluster
 from tests.sizes import SIZES
 from tests.support.server_process import ServerProcess
@@ -36,14 +36,14 @@ VOTE = ("--coordination", "vote", "--guarantee", "strict")
 def test_no_write_in_a_version_that_was_not_reported(
     new_cluster: NewCluster, store: str, arguments: tuple[str, ...], share: float
 ) -> None:
-    """Of all writes during switches of the storage version, each is in the version that its server
-    had reported at that revision, and that the definition and the state listed by then."""
+    """Each write during switches of the storage version is in the version that its server had
+    reported at that revision, and that the CRD and the state listed by then."""
     cluster = new_cluster(store)
     hammer, audit = hammered(cluster, arguments, writes=int(SIZES.switch_writes * share))
     assert hammer.unexpected == []
     assert audit.broken == []
     assert sum(audit.written.values()) >= hammer.written >= SIZES.switch_writes * share
-    # It would prove nothing if nothing had moved.
+    # Without switches and writes in both versions the test would prove nothing.
     assert hammer.switches >= SWITCHES_MIN
     assert audit.registrations > hammer.switches
     assert audit.listings > hammer.switches
@@ -53,8 +53,8 @@ def test_no_write_in_a_version_that_was_not_reported(
 
 
 def hammered(cluster: Cluster, arguments: tuple[str, ...], *, writes: int) -> tuple[Hammer, Audit]:
-    # What is written tells of identities, so each server has to keep its own.
-    servers = [cluster.server("builtin", *IMMORTAL, *arguments) for _ in range(SERVERS)]
+    # The writes contain identities, so each server has to keep its own.
+    servers = [cluster.server("builtin", *ENDLESS_LEASE, *arguments) for _ in range(SERVERS)]
     for server in servers:
         server.launch()
     for server in servers:

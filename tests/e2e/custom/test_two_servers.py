@@ -1,4 +1,4 @@
-"""Two servers and one definition: both serve it, both change with it, both forget it."""
+"""Two servers and one CRD: both serve it, apply its changes, and stop serving it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS: Final = 5
 
 
 def call(server: ServerProcess, method: str, path: str, body: object = None) -> Any:
-    """The answer to a request that must succeed."""
+    """Returns the response to a request that must succeed."""
     headers = MERGE if method == "PATCH" else None
     code, answer = server.request(method, path, body, headers=headers)
     assert code in (200, 201), (path, answer)
@@ -33,7 +33,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def define(server: ServerProcess, family: Family) -> None:
-    """Create a definition and wait until it is established, no longer."""
+    """Creates a CRD and waits until it is established, no longer."""
     call(server, "POST", CRDS, family.definition)
     until(lambda: is_established(server, family), f"{family.name} established")
 
@@ -47,7 +47,7 @@ def is_established(server: ServerProcess, family: Family) -> bool:
 
 
 def test_served_by_both(server: ServerProcess, other: ServerProcess, group: str) -> None:
-    """Once a definition is established, each server serves it and tells so, without delay."""
+    """Once a CRD is established, each server serves it and lists it in discovery, without delay."""
     for number in range(ROUNDS):
         family = small.widget(f"r{number}.{group}")
         one, two = (server, other) if number % 2 else (other, server)
@@ -68,7 +68,8 @@ def test_served_by_both(server: ServerProcess, other: ServerProcess, group: str)
 
 
 def test_objects_of_both(server: ServerProcess, other: ServerProcess, group: str) -> None:
-    """What one server writes the other reads at once, with the same defaults."""
+    """An object that one server writes can be read from the other at once, with the same
+    defaults."""
     family = certificates.certificate(group)
     define(server, family)
     for number, (one, two) in enumerate([(server, other), (other, server)] * ROUNDS):
@@ -81,7 +82,7 @@ def test_objects_of_both(server: ServerProcess, other: ServerProcess, group: str
 
 
 def test_change_reaches_both(server: ServerProcess, other: ServerProcess, group: str) -> None:
-    """A schema that is changed at one server is soon the schema of both."""
+    """A schema that is changed through one server is soon the schema of both."""
     family = small.widget(group)
     define(server, family)
     call(server, "POST", family.path(), family.good[0])
@@ -100,7 +101,7 @@ def test_change_reaches_both(server: ServerProcess, other: ServerProcess, group:
 
 
 def test_deletion_reaches_both(server: ServerProcess, other: ServerProcess, group: str) -> None:
-    """A definition that is deleted is soon gone from both, and so is the group."""
+    """A deleted CRD is soon removed from both, with its group."""
     family = small.widget(group)
     define(server, family)
     for number, each in enumerate((server, other)):
@@ -115,7 +116,7 @@ def test_deletion_reaches_both(server: ServerProcess, other: ServerProcess, grou
 
 
 def test_storage_versions(server: ServerProcess, other: ServerProcess, group: str) -> None:
-    """Both servers report how they encode a custom resource; the report goes with it."""
+    """Both servers report how they encode a custom resource; the report is deleted with it."""
     family = workflows.workflow_template(group)
     define(server, family)
     path = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{group}.{family.plural}"
@@ -129,7 +130,7 @@ def test_storage_versions(server: ServerProcess, other: ServerProcess, group: st
 
 
 def test_third_server(server: ServerProcess, group: str, tmp_path_factory: Any) -> None:
-    """A server that starts later serves all definitions from its first ready moment."""
+    """A server that starts later serves all CRDs when it becomes ready."""
     family = small.widget(group)
     define(server, family)
     made = call(server, "POST", family.path(), family.good[0])

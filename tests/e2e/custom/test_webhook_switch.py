@@ -1,8 +1,8 @@
-"""The storage version changes while a slow webhook converts what is being written (R6).
+"""The storage version changes while a slow webhook converts objects in flight (R6).
 
-A write that has begun as long as v1 was stored may end in v2, or be told to try again. It never
-commits in v1 after its server has said that it writes v2: each object says who has written it, and
-the whole log of the store is held against what that server had reported.
+A write that began while v1 was stored may end in v2, or with an error that asks for a retry. It
+never commits in v1 after its server has reported v2: each object contains its writer, and the whole
+log of the store is compared with the reports of that server.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.e2e.custom.stage import (
     Stage,
     definition,
     gadget,
-    is_told_to_try_again,
+    is_retryable,
     object_name,
 )
 from tests.e2e.custom.switching import DEFINITIONS, client_of
 from tests.e2e.custom.tracing import VERSIONS
 from tests.e2e.custom.webhook_thread import WebhookThread
-from tests.e2e.storageversion.clusters import IMMORTAL
+from tests.e2e.storageversion.clusters import ENDLESS_LEASE
 from tests.e2e.storageversion.conftest import NewCluster
 from tests.sizes import SIZES
 from tests.support.api_client import ApiClient, Reply
@@ -36,7 +36,7 @@ from tests.support.server_process import ServerProcess
 COUNT: Final = 20
 HELD_PER_SERVER: Final = 12
 QUESTIONS_PER_SERVER: Final = 8
-"""So many are asked of a webhook at once by one server; others wait for their turn."""
+"""Maximum of concurrent calls of one server to a webhook; others wait for a slot."""
 WRITERS_PER_SERVER: Final = 4
 WRITES: Final = SIZES.switch_writes_converted
 SWITCHES_MIN: Final = 4
@@ -51,17 +51,17 @@ def two(
     new_cluster: NewCluster,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """Two servers that go on from test to test, each with one identity: writes tell of it."""
+    """Two servers that keep running, each with one identity, which the writes contain."""
     cluster = new_cluster(request.param)
     stage = Stage(cluster, tmp_path_factory.mktemp("stage"))
-    stage.servers = cluster.start("builtin", "builtin", others=IMMORTAL)
+    stage.servers = cluster.start("builtin", "builtin", others=ENDLESS_LEASE)
     yield stage
     cluster.close()
 
 
 @pytest.fixture
 def stage(two: Stage, group: str, webhook: WebhookThread) -> Iterator[Stage]:
-    """Two servers, and some objects that are stored in v1."""
+    """Two servers, and some objects stored in v1."""
     two.begin(group, conversion=webhook.conversion)
     two.fill(COUNT)
     yield two
@@ -70,18 +70,18 @@ def stage(two: Stage, group: str, webhook: WebhookThread) -> Iterator[Stage]:
 
 
 def test_writes_under_way(stage: Stage, webhook: WebhookThread) -> None:
-    """Writes that wait for the webhook while both servers switch end in v2, or say that one should
-    try again; meanwhile the switch and all other kinds wait for nobody."""
+    """Writes that wait for the webhook while both servers switch end in v2, or ask for a retry;
+    meanwhile the switch and all other kinds are not blocked."""
     ids = stage.ids()
     replies = asyncio.run(write_and_flip(stage, webhook, ids))
     assert len(replies) == 2 * HELD_PER_SERVER
     for reply in replies:
-        assert reply.status in (200, 201) or is_told_to_try_again(reply), reply.body
+        assert reply.status in (200, 201) or is_retryable(reply), reply.body
     trace = stage.trace(by_writer=True)
     done = sum(reply.status in (200, 201) for reply in replies)
     assert trace.written["v2"] == done
     assert trace.written["v1"] == COUNT
-    # Who tries again has it.
+    # A retry succeeds.
     for reply in asyncio.run(write_all(stage, ids)):
         assert reply.status in (200, 201), reply.body
     assert stage.trace(by_writer=True).left["v2"] == HELD_PER_SERVER // 2 * 3
@@ -102,7 +102,7 @@ async def write_and_flip(stage: Stage, webhook: WebhookThread, ids: dict[int, st
 
 
 async def write_all(stage: Stage, ids: dict[int, str]) -> list[Reply]:
-    """Objects that are new, and others that are changed, on each server at once."""
+    """Creates and changes objects, on each server at once."""
 
     async def write(server: ServerProcess, number: int) -> Reply:
         client, spec = client_of(server), {"writer": ids[server.port], "turn": number}
@@ -124,17 +124,17 @@ async def write_all(stage: Stage, ids: dict[int, str]) -> list[Reply]:
     )
 
 
-def test_defined_anew_meanwhile(stage: Stage, webhook: WebhookThread) -> None:
-    """What was begun for a definition that is gone is judged by the next one of its name: nothing
-    is stored that this one refuses, or that has gone with the other."""
-    replies = asyncio.run(write_and_define_anew(stage, webhook, stage.ids()))
+def test_crd_recreated_during_a_write(stage: Stage, webhook: WebhookThread) -> None:
+    """A write that began under a deleted CRD is validated by the next one of its name: no object
+    is stored that this one refuses, or that was deleted with the other."""
+    replies = asyncio.run(write_and_recreate_crd(stage, webhook, stage.ids()))
     answers = Counter(reply.status for reply in replies)
     assert answers == {404: HELD_PER_SERVER, 422: HELD_PER_SERVER}
     trace = stage.trace(by_writer=True)
     assert (trace.left, trace.written) == ({}, {"v1": COUNT})
 
 
-async def write_and_define_anew(
+async def write_and_recreate_crd(
     stage: Stage, webhook: WebhookThread, ids: dict[int, str]
 ) -> list[Reply]:
     other = definition(stage.place, webhook.conversion, turn={"type": "string"})
@@ -150,7 +150,7 @@ async def write_and_define_anew(
 
 
 def use_others(stage: Stage) -> None:
-    """Define, write and read other kinds: each step must succeed."""
+    """Creates, writes and reads other kinds: each step must succeed."""
     group = f"others.{stage.place.group}"
     family = small.widget(group)
     stage.define(family.definition)
@@ -169,9 +169,9 @@ def use_others(stage: Stage) -> None:
     stage.ask("DELETE", f"{DEFINITIONS}/{family.name}")
 
 
-def test_writes_all_the_time(stage: Stage, webhook: WebhookThread) -> None:
-    """Of all writes during switches to and fro, with a webhook that takes its time, each is in the
-    version that its server had reported."""
+def test_constant_writes(stage: Stage, webhook: WebhookThread) -> None:
+    """Each write during repeated switches, with a slow webhook, is in the version that its
+    server had reported."""
     chance = random.Random(SEED)
     webhook.seconds = lambda: chance.uniform(0, ANSWER_SECONDS_MAX)
     hammer = SlowHammer(stage)
@@ -179,13 +179,13 @@ def test_writes_all_the_time(stage: Stage, webhook: WebhookThread) -> None:
     assert hammer.unexpected == []
     trace = stage.trace(by_writer=True)
     assert sum(trace.written.values()) >= hammer.written >= WRITES
-    # It would prove nothing if nothing had moved.
+    # Without switches and writes in both versions the test would prove nothing.
     assert hammer.switches >= SWITCHES_MIN
     assert min(trace.written[version] for version in VERSIONS) > hammer.written * 0.1
 
 
 class SlowHammer:
-    """Writers on every server, and somebody who switches."""
+    """Writers on every server, and a task that switches the storage version."""
 
     def __init__(self, stage: Stage) -> None:
         self.written = 0
@@ -213,7 +213,7 @@ class SlowHammer:
                 reply = await self._write_one(client, server, number, turn)
                 if reply.status in (200, 201):
                     self.written += 1
-                elif not is_told_to_try_again(reply):
+                elif not is_retryable(reply):
                     self.unexpected.append(f"{reply.status} {reply.message}")
         finally:
             await client.close()
@@ -250,10 +250,10 @@ class SlowHammer:
                 await client.close()
 
 
-def test_dead_webhook(stage: Stage, webhook: WebhookThread, group: str) -> None:
-    """Without its webhook a kind is served in the version in which it is stored, and refused in the
-    other one, by a clear error; all other kinds live on, and this one when the webhook is back."""
-    webhook.die()
+def test_stopped_webhook(stage: Stage, webhook: WebhookThread, group: str) -> None:
+    """Without its webhook a kind is served in its storage version, and refused in the other one
+    with a clear error; all other kinds work, and this one when the webhook is back."""
+    webhook.stop()
     old, new = stage.place.path("v1"), stage.place.path("v2")
     name = object_name(0)
     for server in stage.servers:
@@ -274,7 +274,7 @@ def test_dead_webhook(stage: Stage, webhook: WebhookThread, group: str) -> None:
             assert code == 500, answer
             assert f"conversion webhook for {group}/" in json.loads(answer)["message"]
     use_others(stage)
-    webhook.live()
+    webhook.restart()
     for server in stage.servers:
         found = json.loads(server.get(new)[1])["items"]
         assert len(found) == COUNT + 2
@@ -282,8 +282,8 @@ def test_dead_webhook(stage: Stage, webhook: WebhookThread, group: str) -> None:
 
 
 def test_deleted_without_its_webhook(stage: Stage, webhook: WebhookThread) -> None:
-    """A kind whose webhook is dead can be deleted, whatever version its objects are stored in; and
-    a namespace that has such objects goes, too."""
+    """A kind whose webhook is stopped can be deleted, in whatever version its objects are
+    stored; and so can a namespace with such objects."""
     space = f"{stage.place.group.replace('.', '-')}-space"
     stage.ask("POST", "/api/v1/namespaces", {"metadata": {"name": space}})
     inside = stage.place.path("v1").replace("/default/", f"/{space}/")
@@ -293,7 +293,7 @@ def test_deleted_without_its_webhook(stage: Stage, webhook: WebhookThread) -> No
     writer = stage.ids()[stage.servers[0].port]
     new = gadget(stage.place, "new", version="v2", writer=writer)
     stage.ask("POST", stage.place.path("v2"), new)
-    webhook.die()
+    webhook.stop()
     stage.ask("DELETE", f"/api/v1/namespaces/{space}")
     stage.wait(lambda: stage.answer("GET", f"/api/v1/namespaces/{space}")[0] == 404, "it goes")
     assert stage.trace().left == {"v1": COUNT, "v2": 1}

@@ -1,13 +1,13 @@
-"""What the store has held of one custom resource, moment by moment: its log replayed, and judged.
+"""Replays the log of a store for one custom resource, and checks invariants at every revision.
 
-| judged at every revision | |
+| checked at every revision | |
 |---|---|
-| C2 | what is stored, and what a server says it will write, is in a version that the definition lists in `storedVersions` |
-| M4 | what is stored is stored in a version of which the persisted hashes tell |
-| R6 | what is written is in a version that a server had reported; if it says which server has written it, in what that very one had reported |
-| M5 | `storedVersions` and persisted hashes become fewer only while servers agree on what is left, and a request for a migration has its proof, or a server has recorded it as verified |
+| C2 | every stored object, and every encoding version of a server, is in a version that the CRD lists in `storedVersions` |
+| M4 | every object is stored in a version that the persisted hashes contain |
+| R6 | every write is in a version that a server had reported; if the object names its writer, in the version which that server had reported |
+| M5 | `storedVersions` and persisted hashes become fewer only while servers agree on the remaining version, and a migration is verified by its proof or by a server |
 
-Nothing is sampled: the log of the store has all of it.
+Nothing is sampled: the log of the store is complete.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ REQUESTS_ROOT: Final = "/registry/migration.k8s.io/storageversionmigrations/"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where everything of one custom resource is, in the API and in the store."""
+    """The API paths and store keys of one custom resource."""
 
     group: str
 
     @property
     def name(self) -> str:
-        """Of the definition."""
+        """Of the CRD."""
         return f"{PLURAL}.{self.group}"
 
     @property
@@ -68,43 +68,43 @@ class Place:
         return storage_version_hash(GroupVersionKind.of(f"{self.group}/{version}", KIND))
 
     def path(self, version: str, name: str = "") -> str:
-        """Of all objects, or of one."""
+        """Returns the path of the collection, or of one object."""
         objects = f"/apis/{self.group}/{version}/namespaces/default/{PLURAL}"
         return f"{objects}/{name}" if name else objects
 
 
 @dataclass(slots=True)
 class Trace:
-    """The replay, and what it has shown. Versions are without their group."""
+    """The replayed log of one custom resource. Versions are without their group."""
 
     place: Place
     by_writer: bool = False
     """Whether `spec.writer` of each object is the server that has written it."""
     stored: dict[str, str] = field(default_factory=dict)
-    """In which version each object is stored."""
+    """The version in which each object is stored."""
     encoders: dict[str, str] = field(default_factory=dict)
-    """In which version each server writes, as it has reported."""
+    """The version that each server has reported."""
     agreed: str | None = None
     listed: tuple[str, ...] = ()
-    """`status.storedVersions`; nothing while there is no definition."""
+    """`status.storedVersions`; empty while there is no CRD."""
     persisted: tuple[str, ...] = (UNKNOWN_HASH,)
     verified: str = ""
     """The hash of the last migration that a server has recorded as verified in the state."""
     proven: set[str] = field(default_factory=set)
-    """The requests for a migration that have a proof now."""
+    """The migrations that are verified now."""
     listings: list[tuple[str, ...]] = field(default_factory=list)
-    """All that `storedVersions` has been, in order."""
+    """All values of `storedVersions`, in order."""
     written: Counter[str] = field(default_factory=Counter)
-    """How often something was written in a version."""
+    """The number of writes by version."""
     broken: list[str] = field(default_factory=list)
 
     @property
     def left(self) -> dict[str, int]:
-        """How many objects are stored in which version now."""
+        """Counts the objects that are stored now, by version."""
         return dict(Counter(self.stored.values()))
 
     def take(self, events: Sequence[Event]) -> None:
-        """All changes of one revision."""
+        """Processes all changes of one revision."""
         listed, persisted = self.listed, self.persisted
         for event in events:
             self._take_report(event.key, event.value)
@@ -192,7 +192,7 @@ class Trace:
 
 
 async def traced(storage: Storage, trace: Trace) -> Trace:
-    """The whole log, from its first revision to now."""
+    """Replays the whole log, from its first revision to the current one."""
     await replay(storage, trace.take)
     return trace
 

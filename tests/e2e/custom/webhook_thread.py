@@ -1,7 +1,7 @@
-"""A conversion webhook in a thread of its own: it answers while a test waits for something else.
+"""A conversion webhook in a thread of its own: it responds while a test waits for something else.
 
-It can be made to hold what it is asked, so that a test knows what is under way, for as long as it
-likes; to refuse single objects; to take its time; to be gone.
+It can hold its requests, so that a test controls what is in flight; refuse single objects; respond
+slowly; be stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def convert(obj: Object, target: str) -> Object:
 
 
 class WebhookThread:
-    """The webhook, from the outside."""
+    """The webhook, as used by a test."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -46,10 +46,10 @@ class WebhookThread:
         self.refused: frozenset[str] = frozenset()
         """Names of objects that it does not convert."""
         self.seconds: Callable[[], float] = lambda: 0.0
-        """How long it takes for an answer."""
+        """Seconds before each response."""
         self._is_open: asyncio.Event
         self.held = 0
-        """Questions that wait for an answer now."""
+        """Number of requests that are held now."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -67,11 +67,11 @@ class WebhookThread:
 
     @property
     def conversion(self) -> Object:
-        """`spec.conversion` of a definition."""
+        """`spec.conversion` of a CRD."""
         return self._webhook.definition_part()
 
     def hold(self) -> None:
-        """Answer nothing until `release`."""
+        """Holds all responses until `release`."""
 
         async def close() -> None:
             self._is_open.clear()
@@ -82,18 +82,18 @@ class WebhookThread:
         self._loop.call_soon_threadsafe(self._is_open.set)
 
     def wait_held(self, count: int) -> None:
-        """Wait until so many questions wait for `release`."""
+        """Waits until this many requests are held."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while self.held < count:
             assert time.monotonic() < deadline, f"{self.held} questions, not {count}"
             time.sleep(POLL_SECONDS)
 
-    def die(self) -> None:
-        """Be gone: nobody listens at its port any more."""
+    def stop(self) -> None:
+        """Closes its port."""
         self._call(self._webhook.stop())
 
-    def live(self) -> None:
-        """Be there again, at the same port."""
+    def restart(self) -> None:
+        """Listens again, at the same port."""
         self._call(self._webhook.listen())
 
     def _call(self, work: Any) -> None:

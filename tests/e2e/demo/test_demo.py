@@ -1,4 +1,4 @@
-"""`restow demo` as a person runs it: the whole story is told, and leaves nothing behind."""
+"""`restow demo`, run as a user does: every step is printed, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ TRANSCRIPT: Final = (
     r"Next steps:",
     r"  \$ restow up --release x\+1",
 )
-"""What must be told, in this order; more may stand between."""
+"""Patterns that must be printed, in this order; other lines may stand between."""
 
 
 class Demo:
-    """One run of `restow demo`, with a directory for temporary files of its own."""
+    """One run of `restow demo`, with its own directory for temporary files."""
 
     def __init__(self, directory: Path, *words: str) -> None:
         self.temporary = directory / "temporary"
@@ -126,7 +126,7 @@ class Demo:
             time.sleep(POLL_SECONDS)
 
     def processes(self) -> list[str]:
-        """The command lines of all processes that have to do with its files."""
+        """Returns the command lines of all processes that use its files."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -139,7 +139,7 @@ class Demo:
 
 
 def first_missing(output: str) -> str | None:
-    """The first pattern of the transcript that no line matches behind the one before."""
+    """Returns the first pattern of the transcript without a matching line after the one before."""
     lines = iter(output.splitlines())
     for pattern in TRANSCRIPT:
         if not any(re.match(r" *" + pattern.lstrip(" "), line) for line in lines):
@@ -147,8 +147,8 @@ def first_missing(output: str) -> str | None:
     return None
 
 
-def test_the_story(tmp_path: Path) -> None:
-    """Every step comes out as the walk-through says, and nothing stays: no process, no file."""
+def test_the_walk_through(tmp_path: Path) -> None:
+    """Every step has the result that the walk-through describes, and no process or file is left."""
     with Demo(tmp_path) as demo:
         code = demo.wait()
         missing = first_missing(demo.output)

@@ -1,4 +1,4 @@
-"""One encrypted value is damaged in the store: it is named, and nothing else is lost."""
+"""One encrypted value in the store is damaged: it is reported, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT: Final = "/registry/secrets/default/"
 
 
 def damage(store: str, *names: str, root: str = ROOT) -> bytes:
-    """Flip a bit in the value of each; the last of them as it is now."""
+    """Flips a bit in each value; returns the new value of the last one."""
 
     async def change() -> bytes:
         storage = await open_storage(store, Runtime.system())
@@ -56,9 +56,10 @@ def stored(store: str, name: str) -> bytes:
     return asyncio.run(read())
 
 
-def test_a_damaged_value_is_named_and_stops_nobody(tmp_path: Path) -> None:
-    """A server starts, warns of it by its key, answers it with an error and never overwrites it;
-    if nothing at all opens under a key, that key is taken for wrong and the start is refused."""
+def test_a_damaged_value_is_reported_and_does_not_stop_a_server(tmp_path: Path) -> None:
+    """A server starts, warns of the value with its key in the store, returns an error for it and
+    never overwrites it; if no value can be decrypted with a key, that key is considered wrong
+    and the start is refused."""
     keys = write_encryption_file(tmp_path / "keys", "aesgcm:a", "identity", resources=("secrets",))
     flags = ("--encryption-provider-config", str(keys))
     with ServerProcess(tmp_path / "a", arguments=flags) as server:
@@ -91,8 +92,8 @@ def test_a_damaged_value_is_named_and_stops_nobody(tmp_path: Path) -> None:
 
 
 def test_a_namespace_that_cannot_be_read_is_not_missing(tmp_path: Path) -> None:
-    """Who creates something in it is told what is wrong, and not that there is no such namespace:
-    that would be believed."""
+    """A create in it gets the real reason, and not that the namespace does not exist, which
+    clients would act on."""
     keys = write_encryption_file(
         tmp_path / "keys", "aesgcm:a", "identity", resources=("namespaces",)
     )

@@ -1,4 +1,4 @@
-"""Real servers with a KMS plug-in each: one that hangs, and one with another vault behind it."""
+"""Real servers with a KMS plug-in each: one that hangs, and one with a different vault."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VAULT, OTHER_VAULT = "00", "01"
 
 
 class Vault:
-    """A plug-in in a process of its own, and the file of the server that uses it."""
+    """A plug-in in a process of its own, and the configuration file of its server."""
 
     def __init__(self, directory: Path, name: str, secret: str = VAULT) -> None:
         self.socket = directory / f"{name}.sock"
@@ -59,7 +59,7 @@ class Vault:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()  # it ends with its input
+        self._process.communicate()  # it ends when its stdin is closed
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def write(server: ServerProcess, name: str) -> None:
 def test_another_vault_behind_the_same_name(
     servers: tuple[ServerProcess, ServerProcess], tmp_path: Path
 ) -> None:
-    """A server whose plug-in cannot read what the others write ends at once, and says why."""
+    """A server whose plug-in cannot decrypt the others' values ends at once with the reason."""
     write(servers[0], "first")
     assert servers[1].get(f"{SECRETS}/first")[0] == 200
     with Vault(tmp_path, "c", OTHER_VAULT) as other:
@@ -103,13 +103,13 @@ def test_another_vault_behind_the_same_name(
 def test_a_plugin_that_hangs(
     vaults: tuple[Vault, Vault], servers: tuple[ServerProcess, ServerProcess]
 ) -> None:
-    """What it would have to be asked for is a 503 until it answers, and the health check says so;
-    nothing is called damaged."""
+    """Requests that need the plug-in get 503 until it responds, and the health check reports it;
+    no value is reported as damaged."""
     one, two = servers
     write(one, "before")
     assert two.get(f"{SECRETS}/before")[0] == 200
     vaults[1].tell("hang")
-    one.restart()  # with a new seed, for which the other has to ask
+    one.restart()  # with a new seed, which the other server cannot have cached
     write(one, "after")
 
     def silent() -> bool:

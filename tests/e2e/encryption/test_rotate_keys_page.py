@@ -1,4 +1,4 @@
-"""The page about rotating keys, as it is printed: its commands run, and print what it shows."""
+"""The page about rotating keys: its commands run, and print what it shows."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.area("documents")
 
 PAGE: Final = ROOT / "docs" / "how-to" / "rotate-keys.md"
 SECONDS_MAX: Final = 300
-"""A score of commands on real processes; alone on a machine it takes a tenth of it."""
+"""Some twenty commands on real processes; on an idle machine they take a tenth of it."""
 
 
 @pytest.mark.timeout(SECONDS_MAX)
 def test_the_page(tmp_path: Path) -> None:
-    """Whoever copies the commands rotates a key under load, and no request fails."""
+    """The commands rotate a key under load, and no request fails."""
     keys, up, *others, clean_up = blocks_of(PAGE)
     environment = make_clone(tmp_path)
     assert up.commands.startswith("make up")
@@ -49,7 +49,7 @@ def test_the_page(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_plugin() -> None:
-    """The example of a plug-in is taken as it is printed."""
+    """The example for a KMS plug-in is a valid configuration."""
     (example,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert yaml.safe_load(example)["kind"] == "EncryptionConfiguration"
     (plugin,) = read_configuration(example.encode()).plugins()
@@ -58,7 +58,7 @@ def test_the_file_of_a_plugin() -> None:
 
 @contextmanager
 def _load_ends(place: Path) -> Iterator[None]:
-    """If a command before the end fails, the load must not outlive its shell."""
+    """If a command fails, the load must not outlive its shell."""
     try:
         yield
     finally:

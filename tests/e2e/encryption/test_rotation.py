@@ -1,4 +1,4 @@
-"""A key is rotated on three real servers under load, while one is killed and one stands still."""
+"""A key is rotated on three real servers under load, while one is killed and one is paused."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from restow.encryption.configuration import read_configuration
 from restow.encryption.keyring import Keyring
 from restow.storage.interface import Span, Storage
 from tests.e2e.storageversion.clusters import (
-    IMMORTAL,
-    MORTAL,
+    ENDLESS_LEASE,
+    SHORT_LEASE,
     STATES,
     Cluster,
     call,
@@ -44,7 +44,8 @@ WATCHED: Final = ("configmaps", "widgets.example.com", "namespaces")
 
 
 class Encrypted:
-    """Three servers, each with a file of its own. The first may not be taken for dead."""
+    """Three servers, each with its own configuration file. The first one's lease must not
+    expire."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -56,7 +57,7 @@ class Encrypted:
             file = write_encryption_file(self.cluster.directory / f"keys-{number}", *specs)
             flags = ("--encryption-provider-config", str(file))
             self.files.append(file)
-            lease = MORTAL if number else IMMORTAL
+            lease = SHORT_LEASE if number else ENDLESS_LEASE
             self.servers.append(self.cluster.server("x+1", *flags, *lease))
         for server in self.servers:
             server.launch()
@@ -67,7 +68,7 @@ class Encrypted:
         write_encryption_file(self.files[number], *specs)
 
     def stored_under(self) -> Counter[str]:
-        """How many values are stored under which key, as they are in the store itself."""
+        """Counts the values by key, in the store itself."""
 
         async def read(storage: Storage) -> Counter[str]:
             found = (await storage.range(Span.of_prefix("/registry/"))).items
@@ -77,7 +78,7 @@ class Encrypted:
         return self.cluster.look(read)
 
     def unreadable(self, *specs: str) -> list[str]:
-        """What a server that has only these keys could not open."""
+        """Returns the values that a server with only these keys could not decrypt."""
         file = write_encryption_file(self.cluster.directory / "audit", *specs)
         keyring = Keyring(read_configuration(file.read_bytes()), Runtime.system(), plugins={})
 
@@ -86,7 +87,7 @@ class Encrypted:
             for item in (await storage.range(Span.of_prefix("/registry/"))).items:
                 try:
                     json.loads(keyring.open(item.key, item.value).value)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+                except Exception as error:  # noqa: BLE001 - any error is reported
                     failed.append(f"{item.key}: {error}")
             return failed
 
@@ -94,10 +95,10 @@ class Encrypted:
 
 
 def test_a_key_is_rotated_under_load(cluster: Cluster, tmp_path: Path) -> None:
-    """Nobody writes with the new key before all can read it; who is killed or stands still holds
-    nobody back for long and writes nothing with the old one afterwards; in the end nothing is left
-    under the old key, all is readable with the new one alone, and no request has failed; of a
-    delete whose answer etcd owes, one finds out by asking again."""
+    """No server writes with the new key before all can read it; a killed or paused server delays
+    the others only until its lease expires and writes nothing with the old key afterwards; in
+    the end no value uses the old key, all are readable with the new one alone, and no request
+    has failed; the outcome of a delete without an answer from etcd is found by another request."""
     it = Encrypted(cluster)
     it.start(OLD, "identity")
     first, second, third = it.servers
@@ -115,19 +116,19 @@ def test_a_key_is_rotated_under_load(cluster: Cluster, tmp_path: Path) -> None:
         steady.wait_for_successes(20)
         assert it.stored_under()[NEW] == 0, "nobody may write what the third cannot read"
         assert _drop_key(first, cluster) == 1, "the old key is in use"
-        # One stands still and is taken for dead, one is killed: the rest goes on without them.
+        # One is paused until its lease expires, one is killed: the others continue.
         pause_between_transactions(cluster, third, other, witness=first)
         second.kill()
         wait_for(lambda: it.stored_under()[NEW] > 0, "the new key is used", servers=[first])
         steady.wait_for_successes(20)
         third.resume()
         second.start()
-        # It has nothing that opens the new values. It must say so, and write nothing.
+        # It has no key for the new values. It must report that, and write nothing.
         wait_for(lambda: not is_ready(third), "the third is not ready", servers=[third])
         it.give(2, NEW, OLD, "identity")
         wait_for(lambda: is_ready(third), "the third is ready", servers=[third])
         wait_for(lambda: _is_complete(first), "all is rewritten", servers=it.servers)
-        # There are more resources than those: only then nobody needs the old key.
+        # There are more resources than those: the old key is needed until all are migrated.
         wait_for(lambda: _drop_key(first, cluster) == 0, "it may go", servers=it.servers)
         steady.wait_for_successes(20)
         other.wait_for_successes(5)
@@ -169,7 +170,7 @@ def _is_complete(server: ServerProcess) -> bool:
 
 
 def _drop_key(server: ServerProcess, cluster: Cluster) -> int:
-    """What `restow preflight` says of giving up the old key."""
+    """Returns the result of `restow preflight` for dropping the old key."""
     words = ["preflight", "--kubeconfig", str(server.kubeconfig), "--store", cluster.store]
     command = [sys.executable, "-m", "restow", *words, "--drop-key", "old"]
     return subprocess.run(command, capture_output=True, check=False).returncode

@@ -1,6 +1,6 @@
-"""How the tests here run: as `python -m tests.support.fire` does, on the stores of their size.
+"""Runs of `python -m tests.support.fire`, on the stores of the selected test size.
 
-A rate is a time, and no test asserts one; so many writes are waited for instead.
+Tests assert no rate, as it depends on time; they wait for a number of writes instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SEED = 1
 
 
 async def burn(store: str, fault: str, directory: Path) -> FireResult:
-    """A run of which nothing was wrong."""
+    """Runs a fault; the run must have no violations."""
     if store not in FAULTS[fault].STORES:
         pytest.skip(f"there is no {fault} on {store}")
     try:

@@ -1,4 +1,4 @@
-"""A soak that is far too short, from begin to end."""
+"""A soak test that is much too short, from start to end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.fire.soak import run_soak
 
 
 async def test_soak(tmp_path: Path) -> None:
-    """Servers are looked at under load; what they show is all there."""
+    """Servers are sampled under load; the report has all figures."""
     result = await run_soak(
         "sqlite", seed=1, seconds=SIZES.fire_seconds, directory=tmp_path / "run"
     )

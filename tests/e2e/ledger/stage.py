@@ -1,13 +1,13 @@
-"""A cluster of `restow up` under a load of five kinds, and the judgement of every object.
+"""A cluster of `restow up` under a load of five kinds, and the check of every object.
 
     with LedgerStage(tmp_path, store="sqlite") as stage, stage.flips():
         stage.upgrade("--to=x+2")
         stage.kill("controllers")
         outcome = stage.finish()
 
-The load keeps a ledger of all answers. At the end every object is read through every server and
-from the raw store and compared with the ledger, every change in the log of the store is held
-against the operations, and every raw value against what servers had reported when it was written.
+The load keeps a ledger of all responses. At the end every object is read through every server
+and from the raw store and compared with the ledger, every change in the log of the store is
+compared with the operations, and every raw value with what servers had reported at its revision.
 
 Only processes that were started here are ever signalled.
 """
@@ -65,40 +65,40 @@ REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 CUSTOM: Final = (GADGETS, GIZMOS)
 LEASE_SECONDS: Final = 4
 OPTIONS: Final = (
-    "--server-option=--compaction-interval=24h",  # all history stays, so that it can be judged
+    "--server-option=--compaction-interval=24h",  # keep all history for the checks
     f"--server-option=--identity-lease-duration-seconds={LEASE_SECONDS}",
     "--server-option=--identity-lease-renew-interval-seconds=1",
 )
 FLIP_SECONDS: Final = (0.3, 1.5)
-"""Between two changes of a CRD's storage version: the least and the most."""
+"""Seconds between two changes of a CRD's storage version: the least and the most."""
 LOAD_STOPPED_SECONDS_MAX: Final = 60.0
 LINE: Final = "ledger | "
 NOT_SAFE: Final = 3
-"""The exit code of `restow upgrade` when it does not take a step."""
+"""The exit code of `restow upgrade` when it refuses a step."""
 PROBLEMS_MAX: Final = 20
 _ASK_AGAIN_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run has shown."""
+    """The result of a run."""
 
     acknowledged: int
     operations: int
     unknown: int
     put_off: int
-    """Requests that were told to come again, found no server, or a version that is not served."""
+    """Requests that were asked to retry, found no server, or used a version that is not served."""
     objects: int
-    """That were compared, once for each server and once for the raw store."""
+    """Objects compared, once for each server and once for the raw store."""
     values: int
-    """Raw values that were audited, historic ones among them."""
+    """Raw values that were audited, including historic ones."""
     flips: int
     versions: Counter[str]
-    """How many values were written in which version."""
+    """The number of values written in each version."""
     problems: tuple[str, ...]
 
     def check(self, title: str) -> None:
-        """Nothing is wrong; and a line for the report of `make prove`."""
+        """Checks that there are no violations; prints a line for the report of `make prove`."""
         figures = (
             *(self.operations, self.acknowledged, self.put_off, self.unknown),
             *(self.flips, self.objects, self.values, len(self.problems)),
@@ -109,7 +109,7 @@ class Outcome:
 
 
 class LedgerStage:
-    """A cluster, its load, and what is done to it."""
+    """A cluster, its load, and operations on it."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class LedgerStage:
         seed: int = 1,
         data_dir: Path | None = None,
     ) -> None:
-        """Nothing is started yet."""
+        """Starts nothing yet."""
         self.directory = directory
         self.data_dir = data_dir or directory / "d"
         self._kind_of_store = store
@@ -202,7 +202,7 @@ class LedgerStage:
         return [each["release"] for each in self.up.state()["servers"]]
 
     def request(self, method: str, path: str, body: object = None, *, server: int = 0) -> Reply:
-        """One request to one server; raises OSError when there is no answer."""
+        """Sends one request to one server; raises OSError when there is no response."""
         target = self._target()
 
         async def send() -> Reply:
@@ -218,7 +218,7 @@ class LedgerStage:
             raise OSError(str(error)) from error
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """The answer of the first server that gives one; it must be a success."""
+        """Returns the response of the first server that sends one; it must be a success."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         said = ""
         while time.monotonic() < deadline:
@@ -235,8 +235,8 @@ class LedgerStage:
         raise AssertionError(f"{method} {path}: {said}\n{self.up.output}")
 
     def edit(self, path: str, change: Callable[[dict[str, Any]], None], *, part: str = "") -> None:
-        """Read an object, change it, and replace it, or its `part` such as `/status`; again while
-        others are faster."""
+        """Reads an object, changes it, and replaces it, or its `part` such as `/status`; retries
+        on conflicts."""
 
         def is_done() -> bool:
             found = self.ask("GET", path)
@@ -250,10 +250,10 @@ class LedgerStage:
 
         wait_for(is_done, f"{path} is changed", log=lambda: self.up.output)
 
-    # What is done to the cluster.
+    # Operations on the cluster.
 
     def wait_writes(self, count: int) -> None:
-        """Until so many more writes were acknowledged, however slow the machine is."""
+        """Waits for this many more acknowledged writes, however slow the machine is."""
         wanted = self.load.progress.acknowledged + count
         wait_for(
             lambda: self.load.is_up() and self.load.progress.acknowledged >= wanted,
@@ -262,10 +262,10 @@ class LedgerStage:
         )
 
     def upgrade(self, *words: str) -> None:
-        """`restow upgrade`, again and again while it refuses a step that is not safe yet.
+        """Runs `restow upgrade`, repeatedly while it refuses a step that is not safe yet.
 
-        A CRD that is changed all the time is migrated all the time, which is such a reason. So from
-        the first refusal on, CRDs are not changed until the upgrade is done.
+        A CRD that changes constantly is migrated constantly, which is a reason to refuse. So after
+        the first refusal, CRDs are not changed until the upgrade is done.
         """
         said: list[str] = []
 
@@ -286,7 +286,7 @@ class LedgerStage:
         return self.restow("preflight", f"--kubeconfig={self.data_dir / 'kubeconfig'}", *words)
 
     def restow(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command that is not given the data directory."""
+        """Runs a command without the data directory."""
         return subprocess.run(
             [*RESTOW, *words],
             stdin=subprocess.DEVNULL,
@@ -297,7 +297,7 @@ class LedgerStage:
         )
 
     def begin_upgrade(self, *words: str) -> subprocess.Popen[str]:
-        """The same as a process that goes on."""
+        """Starts an upgrade as a background process."""
         command = [*RESTOW, "upgrade", f"--data-dir={self.data_dir}", *words, "--yes"]
         process = subprocess.Popen(
             command,
@@ -310,7 +310,7 @@ class LedgerStage:
         return process
 
     def kill(self, name: str) -> None:
-        """kill -9 of a process that the supervisor runs, until another one is in its place."""
+        """Kills a process of the supervisor with SIGKILL, and waits until it is replaced."""
         count = self.up.output.count(f"{name}: ready")
         os.kill(self.up.pids()[name], signal.SIGKILL)
         wait_for(
@@ -321,7 +321,7 @@ class LedgerStage:
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
-        """SIGSTOP of a process that the supervisor runs."""
+        """Pauses a process of the supervisor with SIGSTOP."""
         pid = self.up.pids()[name]
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -330,13 +330,13 @@ class LedgerStage:
             os.kill(pid, signal.SIGCONT)
 
     def pause(self, name: str, seconds: float = LEASE_SECONDS + 1.5) -> None:
-        """Pause a process, by default for longer than the lease of a server."""
+        """Pauses a process, by default for longer than the lease of a server."""
         with self.paused(name):
             time.sleep(seconds)
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Until every server is."""
+        """Waits until every server is ready."""
         wait_for(self.is_ready, "all servers are ready", log=lambda: self.up.output)
 
     def is_ready(self) -> bool:
@@ -349,16 +349,16 @@ class LedgerStage:
             return False
 
     def kill_supervisor(self) -> None:
-        """kill -9 of `restow up`; all its processes end, and another one is started."""
+        """Kills `restow up` with SIGKILL; all its processes end, and it is started again."""
         assert self.up.process is not None
         pids = self.up.pids()
         self.up.process.kill()
-        self.up.await_gone(pids)
+        self.up.wait_until_ended(pids)
         self.up.process.wait()
         self.up = self._stack.enter_context(Up(self.data_dir)).ready()
 
     def wait_verified(self, kind: Kind) -> None:
-        """Until the StorageState of a kind lists one version, and no migration is under way."""
+        """Waits until the StorageState of a kind lists one version, and no migration is running."""
 
         def is_verified() -> bool:
             state = self.ask("GET", f"{STATES}/{kind.name}")["status"]
@@ -369,7 +369,7 @@ class LedgerStage:
         wait_for(is_verified, f"{kind.name} is verified", log=lambda: self.up.output)
 
     def common(self, kind: Kind) -> str:
-        """The version that all servers write."""
+        """Returns the common encoding version."""
         report = self.ask("GET", f"{REPORTS}/{kind.resource_name}")
         return str(report["status"].get("commonEncodingVersion", ""))
 
@@ -381,7 +381,7 @@ class LedgerStage:
         )
 
     def migrations(self, kind: Kind) -> list[dict[str, Any]]:
-        """All migrations of a kind."""
+        """Returns all migrations of a kind."""
         wanted = (kind.group, kind.plural)
         return [
             each
@@ -394,7 +394,7 @@ class LedgerStage:
 
     @contextmanager
     def flips(self, *kinds: Kind) -> Iterator[None]:
-        """Change the storage version of CRDs again and again."""
+        """Changes the storage version of CRDs repeatedly."""
         for number, kind in enumerate(kinds or CUSTOM):
             thread = threading.Thread(target=self._flip, args=(kind, number), name=kind.plural)
             self._flippers.append(thread)
@@ -419,10 +419,10 @@ class LedgerStage:
             try:
                 self.flips_done += self.flip_once(kind, server=number % len(self.ports))
             except OSError:
-                continue  # that server is away
+                continue  # that server is down
 
     def flip_once(self, kind: Kind, *, server: int = 0) -> bool:
-        """Let the other version be stored; whether the server has done it."""
+        """Switches to the other storage version; returns whether the server accepted it."""
         path = f"{CRDS}/{kind.name}"
         reply = self.request("GET", path, server=server)
         if reply.status != 200:
@@ -438,7 +438,7 @@ class LedgerStage:
         return self.up.run("census", "-o=json")
 
     def wait_migrated(self) -> None:
-        """Until a raw census finds no object in an old version."""
+        """Waits until a raw census finds no object in an old version."""
         wait_for(
             lambda: self.census().returncode == 0,
             "all objects are migrated",
@@ -446,14 +446,15 @@ class LedgerStage:
         )
 
     def stop_load(self) -> LoadRecord:
-        """Write the last objects, and stop; all that clients were told."""
+        """Writes the last objects, and stops; returns all responses."""
         self.load.send_stop_signal()
         code = self.load.wait_stopped(seconds_max=LOAD_STOPPED_SECONDS_MAX)
         assert code == 0, self.load.log_tail()
         return LoadRecord.load(self.load.record_file)
 
     def finish(self) -> Outcome:
-        """End the load, wait until all is migrated, stop the cluster, and judge."""
+        """Ends the load, waits until all objects are migrated, stops the cluster, and checks
+        everything."""
         self._stop_flips()
         record = self.stop_load()
         self.wait_ready()
@@ -482,7 +483,7 @@ class LedgerStage:
         )
 
     def compare_servers(self, ledger: Ledger) -> tuple[list[str], int]:
-        """Compare what each server lists; what is wrong, and how many objects there are."""
+        """Compares the lists of all servers; returns the violations, and the number of objects."""
         problems, objects = list[str](), 0
         for index in range(len(self.ports)):
             found = self.read_server(index)
@@ -491,7 +492,7 @@ class LedgerStage:
         return problems, objects
 
     def read_server(self, server: int) -> dict[Key, Found]:
-        """All objects of the load, as one server lists them in their last version."""
+        """Returns all objects of the load, as one server lists them in their last version."""
         found: dict[Key, Found] = {}
         for kind in KINDS.values():
             for item in self._list(kind, server):
@@ -503,7 +504,7 @@ class LedgerStage:
         return found
 
     def _list(self, kind: Kind, server: int) -> list[dict[str, Any]]:
-        """All objects of a kind; a server that says that it does not know yet is asked again."""
+        """Returns all objects of a kind; a server that is not ready for it is retried."""
         replies: list[Reply] = []
 
         def is_answered() -> bool:
@@ -517,7 +518,7 @@ class LedgerStage:
         return found
 
     def _compare_census(self, count: int) -> list[str]:
-        """The census counts what servers list, and nothing is left behind."""
+        """Checks that the census counts what servers list, all in the target version."""
         told = json.loads(self.census().stdout)
         names = {each.name for each in KINDS.values()}
         rows = [each for each in told["resources"] if each["resource"] in names]
@@ -540,7 +541,7 @@ class LedgerStage:
     async def _judge(
         self, record: LoadRecord, ledger: Ledger, ports: tuple[int, ...]
     ) -> tuple[list[str], int, int, Counter[str]]:
-        """Hold everything against the raw store and its log."""
+        """Compares everything with the raw store and its log."""
         storage = await open_storage(self.store, Runtime.system())
         try:
             raw = found_in((await storage.range(EVERYTHING)).items)
@@ -568,7 +569,7 @@ def has_succeeded(migration: dict[str, Any]) -> bool:
 
 
 def end_process(process: subprocess.Popen[str]) -> None:
-    """End a process that was started here, if it still runs."""
+    """Ends a process that was started here, if it still runs."""
     if process.poll() is None:
         process.kill()
     process.wait()

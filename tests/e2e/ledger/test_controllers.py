@@ -1,4 +1,4 @@
-"""Controllers that are stopped while releases change, under load."""
+"""Controllers that are paused during an upgrade, under load."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LEFT_BEHIND = 3
 
 @pytest.mark.parametrize("store", SIZES.ledger_stores)
 def test_controllers_stopped_across_an_upgrade(store: str, tmp_path: Path) -> None:
-    """x+1 to x+2 and back with paused controllers leaves objects in both versions. When they go
-    on, all objects are migrated; no acknowledged write is lost."""
+    """x+1 to x+2 and back with paused controllers leaves objects in both versions. When they
+    resume, all objects are migrated; no acknowledged write is lost."""
     with LedgerStage(tmp_path, store=store, per_second=SIZES.ledger_per_second) as stage:
         for _ in range(SIZES.ledger_rounds):
             for kind in (WIDGETS, *CUSTOM):  # a migration of any kind blocks the upgrade

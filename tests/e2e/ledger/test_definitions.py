@@ -1,4 +1,4 @@
-"""CRDs that are changed to and fro, migrations made by hand, and `storedVersions` that lie."""
+"""CRDs that change repeatedly, migrations created by users, and false `storedVersions`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tests.sizes import SIZES
 from tests.support.fire.objects import GADGETS, GIZMOS, Kind
 
 CHANGES = 12
-"""Of one CRD, in each round."""
+"""Changes of one CRD, in each round."""
 NEVER_SERVED = {"group": "nothing.example.org", "version": "v1", "resource": "nothings"}
 
 
 @pytest.mark.parametrize("store", SIZES.ledger_stores)
 def test_definitions_and_migrations_by_hand(store: str, tmp_path: Path) -> None:
-    """A version is removed and added during migrations, migrations are created by hand (of a wrong
-    version, of a wrong resource, two at once, deleted while they run), and `storedVersions` is
-    patched to hide objects: no acknowledged write is lost, and everything is migrated."""
+    """A version is removed and added during migrations, migrations are created by a user (of a
+    wrong version, of a wrong resource, two at once, deleted while they run), and
+    `storedVersions` is patched to hide objects: no acknowledged write is lost, and everything is
+    migrated."""
     with LedgerStage(tmp_path, store=store, per_second=SIZES.ledger_per_second) as stage:
         with stage.flips(GADGETS):
             for number in range(SIZES.ledger_rounds):
@@ -44,7 +45,8 @@ def definition(stage: LedgerStage, kind: Kind) -> dict[str, Any]:
 
 
 def change_versions(stage: LedgerStage, kind: Kind, *, seed: int) -> None:
-    """Change the storage version, remove a version and add it again, as fast as servers take it."""
+    """Changes the storage version, removes a version and adds it again, as fast as servers
+    accept it."""
     chance = random.Random(seed)
     statuses = []
     for _ in range(CHANGES):
@@ -69,7 +71,7 @@ def change_versions(stage: LedgerStage, kind: Kind, *, seed: int) -> None:
 
 
 def remove_version(stage: LedgerStage, kind: Kind) -> None:
-    """Take v1 out of a CRD when it may be, with writers that go on asking for it."""
+    """Removes v1 from a CRD when that is allowed, with writers that still use it."""
     store_only(stage, kind, "v2")
     take_out(stage, kind)
     wait_not_served(stage, kind)
@@ -94,7 +96,7 @@ def wait_not_served(stage: LedgerStage, kind: Kind) -> None:
 
 
 def serve_all(stage: LedgerStage, kind: Kind) -> None:
-    """Let a CRD have all its versions again."""
+    """Serves all versions of a CRD again."""
 
     def change(found: dict[str, Any]) -> None:
         versions = found["spec"]["versions"]
@@ -109,7 +111,7 @@ def serve_all(stage: LedgerStage, kind: Kind) -> None:
 
 
 def migrate_by_hand(stage: LedgerStage, number: int) -> None:
-    """Create migrations as a person may, and delete one of two that run at once."""
+    """Creates migrations as a user may, and deletes one of two that run at once."""
     gadgets = {"group": GADGETS.group, "resource": GADGETS.plural}
     wanted = {
         "wrong-version": {**gadgets, "version": "v9"},
@@ -126,7 +128,7 @@ def migrate_by_hand(stage: LedgerStage, number: int) -> None:
 
 
 def hide_objects(stage: LedgerStage, kind: Kind) -> None:
-    """With objects stored in v1, say that only v2 is stored, and take v1 out of the CRD."""
+    """With objects stored in v1, patches storedVersions to v2 only, and removes v1 from the CRD."""
     store_only(stage, kind, "v1")
     stage.wait_writes(SIZES.ledger_writes)
     with stage.paused("controllers"):
@@ -147,7 +149,7 @@ def hide_objects(stage: LedgerStage, kind: Kind) -> None:
 
 
 def set_storage(stage: LedgerStage, kind: Kind, version: str) -> None:
-    """Let a version be the one that is stored."""
+    """Sets the storage version."""
 
     def change(found: dict[str, Any]) -> None:
         for each in found["spec"]["versions"]:
@@ -157,7 +159,7 @@ def set_storage(stage: LedgerStage, kind: Kind, version: str) -> None:
 
 
 def store_only(stage: LedgerStage, kind: Kind, version: str) -> None:
-    """Let a version be stored, and wait until everything is."""
+    """Sets the storage version, and waits until everything is migrated."""
     set_storage(stage, kind, version)
     wait_for(
         lambda: definition(stage, kind)["status"]["storedVersions"] == [version],

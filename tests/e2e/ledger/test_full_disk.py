@@ -27,8 +27,9 @@ def disk(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def test_a_full_disk(tmp_path: Path, disk: SqliteStore) -> None:
-    """Writes are refused with 503 and the reason, an upgrade is refused and leaves state.json as it
-    was; when there is space again all goes on by itself, and no acknowledged write is lost."""
+    """Writes are refused with 503 and the reason, an upgrade is refused and leaves state.json
+    unchanged; when there is space again everything continues by itself, and no acknowledged
+    write is lost."""
     data_dir = disk.file.parent / "d"
     with LedgerStage(tmp_path, data_dir=data_dir, per_second=SIZES.ledger_per_second) as stage:
         for _ in range(SIZES.ledger_rounds):
@@ -49,7 +50,7 @@ def test_a_full_disk(tmp_path: Path, disk: SqliteStore) -> None:
 
 
 def refusals(stage: LedgerStage) -> bool:
-    """Whether the API says that the store is full."""
+    """Returns whether the API reports that the store is full."""
     body = {"metadata": {"generateName": "full-"}, "data": {"text": "x" * 100_000}}
     reply = stage.request("POST", "/api/v1/namespaces/default/configmaps", body)
     assert reply.status in (201, 503, 504), reply.body

@@ -1,4 +1,4 @@
-"""Operators at cross purposes, and commands that are killed, under load."""
+"""Concurrent operators, and commands that are killed, under load."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.sizes import SIZES
 from tests.support.fire.objects import WIDGETS
 
 TARGETS = ("x+2", "x")
-"""Of the two operators. What x+2 writes, x cannot read."""
+"""Targets of the two operators. x cannot read what x+2 writes."""
 
 
 @pytest.mark.parametrize("store", SIZES.ledger_stores)
 def test_two_operators_and_killed_commands(store: str, tmp_path: Path) -> None:
-    """Two `restow upgrade` at once, kill -9 of `restow upgrade` in the middle of a step, kill -9 of
-    `restow up`: no acknowledged write is lost, no process is left over, state.json says what runs,
-    and the next upgrade is done."""
+    """Two `restow upgrade` at once, kill -9 of `restow upgrade` in the middle of a step, kill -9
+    of `restow up`: no acknowledged write is lost, no process is left over, state.json has the
+    running releases, and the next upgrade succeeds."""
     with LedgerStage(tmp_path, store=store, per_second=SIZES.ledger_per_second) as stage:
         for _ in range(SIZES.ledger_rounds):
             stage.wait_verified(WIDGETS)
@@ -35,7 +35,7 @@ def test_two_operators_and_killed_commands(store: str, tmp_path: Path) -> None:
 
 
 def roll_at_once(stage: LedgerStage) -> None:
-    """Two operators with different targets: each is told why, if it did not get its way."""
+    """Two operators with different targets: each gets the reason if its upgrade is refused."""
     operators = [stage.begin_upgrade(f"--to={release}") for release in TARGETS]
     said = [operator.communicate()[0] for operator in operators]
     for operator, text in zip(operators, said, strict=True):
@@ -49,7 +49,7 @@ def roll_at_once(stage: LedgerStage) -> None:
 
 
 def kill_in_a_step(stage: LedgerStage, target: str) -> None:
-    """kill -9 of `restow upgrade` while a server is away."""
+    """kill -9 of `restow upgrade` while a server is being replaced."""
     marks = ("stopping", "starting")
     known = len(stage.up.output)
     operator = stage.begin_upgrade(f"--to={target}")

@@ -15,14 +15,14 @@ AHEAD = "--ahead=5000"
 
 
 def is_refused(stage: LedgerStage, server: int) -> bool:
-    """Whether a server says that its store was replaced."""
+    """Returns whether a server reports that its store was replaced."""
     return stage.request("GET", "/readyz/store-identity", server=server).status == 500
 
 
 def test_a_restore_under_running_servers(tmp_path: Path) -> None:
-    """An etcd with keys is refused. After it was emptied and a backup was restored into it, servers
-    that run on go on with the backup: every acknowledged write before it is there, none from after
-    it is shown, and old resource versions get 410."""
+    """An etcd with keys is refused. After it was emptied and a backup was restored into it,
+    running servers continue with the backup: every acknowledged write before it exists, none
+    from after it does, and old resource versions get 410."""
     with LedgerStage(tmp_path, store="etcd", per_second=SIZES.ledger_per_second) as stage:
         assert stage.etcd is not None
         stage.wait_writes(SIZES.ledger_writes)
@@ -46,7 +46,7 @@ def test_a_restore_under_running_servers(tmp_path: Path) -> None:
             "every server has found the store empty",
             log=lambda: stage.up.output,
         )
-        stage.etcd.etcdctl("del", "/", "--prefix")  # what was written until then, if anything
+        stage.etcd.etcdctl("del", "/", "--prefix")  # writes until then, if any
         done = stage.restow(*words)
         assert done.returncode == 0, done.stderr
         stage.wait_ready()

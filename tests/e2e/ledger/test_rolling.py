@@ -1,4 +1,4 @@
-"""Releases roll to and fro while processes are killed and paused and CRDs change."""
+"""Releases are rolled up and down while processes are killed and paused and CRDs change."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.sizes import SIZES
 
 @pytest.mark.parametrize("store", SIZES.ledger_stores)
 def test_releases_roll_with_kills_and_pauses(store: str, tmp_path: Path) -> None:
-    """x+1 to x+2 and back, kill -9 of controllers and servers, pauses longer than a lease, storage
-    versions of two CRDs changed all the time: no acknowledged write is lost, and everything is
-    migrated in the end."""
+    """x+1 to x+2 and back, kill -9 of controllers and servers, pauses longer than a lease,
+    storage versions of two CRDs changed constantly: no acknowledged write is lost, and
+    everything is migrated in the end."""
     with LedgerStage(tmp_path, store=store, per_second=SIZES.ledger_per_second) as stage:
         with stage.flips():
             for number in range(SIZES.ledger_rounds):
@@ -32,7 +32,7 @@ def test_releases_roll_with_kills_and_pauses(store: str, tmp_path: Path) -> None
 
 
 def roll(stage: LedgerStage, release: str, *, victim: str) -> None:
-    """Roll to a release, with a kill of the controllers meanwhile and of a server afterwards."""
+    """Upgrades to a release, and kills the controllers meanwhile and a server afterwards."""
     rolling = stage.begin_upgrade(f"--to={release}")
     stage.kill("controllers")
     rolling.wait()

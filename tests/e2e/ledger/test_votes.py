@@ -1,4 +1,4 @@
-"""A strict vote lets servers jump over a release, under load."""
+"""A strict vote lets servers skip a release, under load."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ STRICT = ("--coordination=vote", "--guarantee=strict")
 
 @pytest.mark.parametrize("store", SIZES.ledger_stores)
 def test_a_jump_with_a_strict_vote(store: str, tmp_path: Path) -> None:
-    """x to x+2 in one jump: servers write v1 until all can read v2. The jump to x+3 is refused
-    before that, and the rollback after it; no acknowledged write is lost."""
+    """x to x+2 in one step: servers write v1 until all can read v2. The step to x+3 is refused
+    before that, and so is the rollback after it; no acknowledged write is lost."""
     with LedgerStage(
         tmp_path, store=store, release="x", options=STRICT, per_second=SIZES.ledger_per_second
     ) as stage:
@@ -38,7 +38,7 @@ def test_a_jump_with_a_strict_vote(store: str, tmp_path: Path) -> None:
 
 
 def refuse(stage: LedgerStage, *words: str) -> None:
-    """`restow upgrade` takes no step."""
+    """`restow upgrade` refuses the step."""
     before = stage.releases
     refused = stage.up.run("upgrade", *words, "--yes")
     assert refused.returncode == NOT_SAFE, f"{refused.stdout}{refused.stderr}"

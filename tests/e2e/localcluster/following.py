@@ -1,7 +1,7 @@
-"""Follows the advice of `restow preflight` and `restow upgrade` as a person at a terminal does.
+"""Follows the advice of `restow preflight` and `restow upgrade` as a user at a terminal does.
 
-The commands are taken out of the printed text and run as they stand; a question is answered with
-yes, and `kubectl edit` opens an editor that makes the edit which the sentence describes.
+The commands are extracted from the printed text and run unchanged; a question is answered with yes,
+and `kubectl edit` opens an editor that makes the edit which the advice describes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import yaml
 from tests.e2e.localcluster.running import RESTOW, WAIT_SECONDS_MAX, Up
 
 COMMAND: Final = re.compile(r"\b(?:kubectl|restow) [^;,()]*[^;,() ]")
-"""A command ends where the sentence goes on: at a comma, a semicolon or a bracket."""
+"""A command ends where the sentence continues: at a comma, a semicolon or a bracket."""
 ROUNDS_MAX: Final = 3
-"""Advice names a few keys at a time."""
+"""Advice names only a few keys at a time."""
 
 Object = dict[str, Any]
 Edit = Callable[[Object], Object]
@@ -41,12 +41,12 @@ class Advised:
 
     @property
     def ways(self) -> list[list[str]]:
-        """The commands of each way out that the advice offers."""
+        """Returns the commands of each alternative that the advice offers."""
         return [COMMAND.findall(way) for way in re.split(r"[;,] or\b", self.advice)]
 
 
 class Person:
-    """Somebody at a terminal of a cluster."""
+    """A user at a terminal of a cluster."""
 
     def __init__(self, up: Up, directory: Path) -> None:
         self.up = up
@@ -54,7 +54,7 @@ class Person:
         self.kubeconfig = up.data_dir / "kubeconfig"
 
     def preflight(self, *words: str) -> Object:
-        """The answer in JSON."""
+        """Runs a preflight; returns its JSON."""
         flags = ("--kubeconfig", str(self.kubeconfig), "-o=json")
         done = self.run(*RESTOW, "preflight", *words, *flags)
         assert done.returncode in (0, 1), done.stderr
@@ -67,7 +67,7 @@ class Person:
     def find(
         self, resource: str | None, reason: str, *words: str, among: str = "blockers"
     ) -> list[Advised]:
-        """The blockers, or warnings, with this reason."""
+        """Returns the blockers, or warnings, with this reason."""
         return [
             each
             for each in self.blockers(*words, among=among)
@@ -75,7 +75,7 @@ class Person:
         ]
 
     def follow(self, advised: Advised, *, way: int = 0, edit: Edit | None = None) -> None:
-        """Run all commands of one way out, in their order."""
+        """Runs all commands of one alternative, in their order."""
         commands = advised.ways[way]
         assert commands, f"no command in: {advised.advice}"
         for command in commands:
@@ -92,8 +92,8 @@ class Person:
         says: str = "",
         among: str = "blockers",
     ) -> None:
-        """Find a blocker, follow its advice, and find it gone. `says`: in what it says; `among`:
-        "warnings" for a warning."""
+        """Finds a blocker, follows its advice, and checks that it is removed. `says`: part of
+        its message; `among`: "warnings" for a warning."""
 
         def found() -> list[Advised]:
             alike = self.find(resource, reason, *words, among=among)
@@ -110,13 +110,13 @@ class Person:
         raise AssertionError(f"the advice was followed, and there still is: {blocking}")
 
     def typed(self, line: str, *, edit: Edit | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a line as it was printed."""
+        """Runs a line as it was printed."""
         words = shlex.split(line)
         program = RESTOW if words[0] == "restow" else (words[0],)
         return self.run(*program, *words[1:], edit=edit)
 
     def run(self, *words: str, edit: Edit | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a command with a terminal at which every question is answered with yes."""
+        """Runs a command with a terminal, and answers every question with yes."""
         environment = {**os.environ, "HOME": str(self.directory)}
         if edit is not None and "edit" in words:
             return self._edited(words, environment, edit)
@@ -140,7 +140,7 @@ class Person:
     def _edited(
         self, words: tuple[str, ...], environment: dict[str, str], edit: Edit
     ) -> subprocess.CompletedProcess[str]:
-        """Run `kubectl edit` with an editor that puts the edited object in place."""
+        """Runs `kubectl edit` with an editor that writes the edited object."""
         shown = self.run(*("get" if each == "edit" else each for each in words), "-o=yaml")
         assert shown.returncode == 0, shown.stderr
         wanted = self.directory / "edited.yaml"
@@ -158,20 +158,20 @@ class Person:
         )
 
     def put(self, key: str, value: object) -> None:
-        """Store a value past the servers."""
+        """Stores a value directly, past the servers."""
         text = value if isinstance(value, str) else json.dumps(value)
         done = self.run(*RESTOW, "store", "put", f"--data-dir={self.up.data_dir}", key, text)
         assert done.returncode == 0, done.stderr
 
     def create(self, *objects: Object) -> None:
-        """`kubectl create` of these objects."""
+        """Creates these objects with kubectl."""
         path = self.directory / "created.yaml"
         path.write_text(yaml.safe_dump_all(objects))
         self.up.kubectl("create", f"--filename={path}")
 
 
 def release_file(directory: Path, name: str, *kinds: Object) -> Path:
-    """The file of a release with these kinds."""
+    """Writes a release file with these kinds."""
     path = directory / f"{name}.yaml"
     path.write_text(yaml.safe_dump({"release": name, "kinds": list(kinds)}))
     return path
@@ -192,7 +192,7 @@ def kind(name: str, *versions: str, storage: str = "", scope: str = "Namespaced"
 
 
 def crd(name: str, *versions: str, scope: str = "Namespaced", **spec: Any) -> Object:
-    """A CRD of the group example.com; the first version is stored."""
+    """A CRD of the group example.com; the first version is the storage version."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -227,6 +227,6 @@ def stored(kind: str, version: str, **metadata: str) -> Object:
 
 
 def raw(kind: str, version: str, **metadata: str) -> Object:
-    """The same as servers store it."""
+    """The same in its stored form."""
     own = {"namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
     return stored(kind, version, **own | metadata)

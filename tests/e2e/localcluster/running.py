@@ -1,4 +1,4 @@
-"""A real `restow up`, as a person runs it, and those who use the cluster meanwhile.
+"""A real `restow up`, run as a user does, and clients of the cluster.
 
 Only processes that were started here are ever signalled.
 """
@@ -27,7 +27,7 @@ from restow.localcluster.orphans import started_ticks
 WAIT_SECONDS_MAX: Final = 90.0
 POLL_SECONDS: Final = 0.05
 PAUSE_SECONDS: Final = 0.03
-"""Between two requests of one user."""
+"""Between two requests of one client."""
 RESTOW: Final = (sys.executable, "-P", "-m", "restow")
 CONFIGMAPS: Final = "/api/v1/namespaces/default/configmaps"
 
@@ -57,31 +57,31 @@ class Up:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Everything ends with the supervisor, whatever has happened."""
+        """Everything ends with the supervisor, after any failure."""
         assert self.process is not None
         pids = self.pids()
         self.process.kill()
         self.process.wait()
-        self.await_gone(pids)
+        self.wait_until_ended(pids)
 
     @property
     def output(self) -> str:
         return self._output.read_text()
 
     def ready(self) -> Self:
-        """Wait until it says so."""
+        """Waits until it reports that it is ready."""
         assert self.process is not None
         process = self.process
 
-        def said() -> bool:
+        def logged() -> bool:
             assert process.poll() is None, f"it has ended:\n{self.output}"
             return any(line.startswith("ready") for line in self.output.splitlines())
 
-        wait_for(said, "it is ready", log=lambda: self.output)
+        wait_for(logged, "it is ready", log=lambda: self.output)
         return self
 
     def stop(self) -> int:
-        """Ctrl-C; the exit code."""
+        """Sends SIGINT; returns the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(WAIT_SECONDS_MAX)
@@ -91,7 +91,8 @@ class Up:
         return found
 
     def pause(self, name: str) -> int:
-        """SIGSTOP of a server while it does not hold the write lock of the file; its pid."""
+        """Pauses a server (SIGSTOP) while it does not hold the write lock of the file; returns
+        its PID."""
         pid = self.pids()[name]
         while True:
             os.kill(pid, signal.SIGSTOP)
@@ -106,7 +107,7 @@ class Up:
                     return pid
 
     def pids(self) -> dict[str, int]:
-        """The processes by their names, as they were written down."""
+        """Returns the processes by name, from state.json."""
         path = self.data_dir / "state.json"
         return (
             {each["name"]: each["pid"] for each in self.state()["processes"]}
@@ -114,14 +115,14 @@ class Up:
             else {}
         )
 
-    def await_gone(self, pids: dict[str, int]) -> None:
-        def are_gone() -> bool:
+    def wait_until_ended(self, pids: dict[str, int]) -> None:
+        def have_ended() -> bool:
             return all(started_ticks(pid) is None for pid in pids.values())
 
-        wait_for(are_gone, f"{pids} are gone", log=lambda: self.output)
+        wait_for(have_ended, f"{pids} are gone", log=lambda: self.output)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Another command of restow on the same data directory."""
+        """Runs another restow command on the same data directory."""
         return subprocess.run(
             [*RESTOW, words[0], f"--data-dir={self.data_dir}", *words[1:]],
             stdin=subprocess.DEVNULL,
@@ -146,10 +147,11 @@ class Up:
 
 
 class Users:
-    """Threads that ask the front port again and again, in several manners, until they are told.
+    """Threads that send requests to the front port, with several kinds of connections, until
+    stopped.
 
-    A user with a kept connection comes back at once after an answer that is the connection's last,
-    and never asks anything twice.
+    A client with a kept-alive connection reconnects after a response with `Connection: close`, and
+    never retries a request.
     """
 
     def __init__(self, kubeconfig: Path) -> None:

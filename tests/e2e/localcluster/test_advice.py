@@ -1,7 +1,7 @@
 """The advice of every blocker, followed as it is printed, removes the blocker.
 
 One cluster of two servers serves most cases, each with kinds of its own. Controllers do not run, so
-that nothing is migrated before it was asked for.
+that nothing is migrated before a test starts it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def keys_file(directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def person(directory: Path, keys_file: Path) -> Iterator[Person]:
-    """Somebody at a cluster whose servers read v1 and v2 of each kind, and write v1."""
+    """A user of a cluster whose servers read v1 and v2 of each kind, and write v1."""
     base = release_file(directory, "base", *(kind(each, "v1", "v2") for each in KINDS))
     words = ("--port=0", "--servers=2", f"--release={base}", "--no-controllers")
     option = f"--server-option=--encryption-provider-config={keys_file}"
@@ -68,7 +68,7 @@ def configure_keys(path: Path, *specs: str) -> Path:
 
 
 def target(person: Person, name: str, *changed: Object, without: str = "") -> str:
-    """A release that has all kinds as the servers have them, but for these."""
+    """Writes a release with all kinds of the servers, except for these changes."""
     others = {each["kind"] for each in changed} | {without}
     kinds = [kind(each, "v1", "v2") for each in KINDS if each not in others]
     return f"--to={release_file(person.directory, name, *kinds, *changed)}"
@@ -84,20 +84,20 @@ def key_of(plural: str, name: str = "one") -> str:
 
 
 def test_values_of_a_version_that_no_server_reads(person: Person, same: str) -> None:
-    """A few are named at a time; all of them go."""
+    """A few are named at a time; all of them are removed."""
     for index in range(4):
         person.put(key_of("bolts", f"b{index}"), raw("Bolt", "v9"))
     person.remove("bolts.example.com", "undecodable", same)
 
 
 def test_values_of_a_version_that_the_target_does_not_read(person: Person) -> None:
-    """Servers that write what the target reads migrate them."""
+    """Servers that write a version which the target reads migrate them."""
     person.put(key_of("pins"), raw("Pin", "v2"))
     person.remove("pins.example.com", "undecodable", target(person, "pin-v1", kind("Pin", "v1")))
 
 
 def test_a_contradiction(person: Person, same: str) -> None:
-    """It is reported at least once, though servers correct the state at the same time."""
+    """It is reported at least once, though servers correct the state concurrently."""
     flags = ("--kubeconfig", str(person.kubeconfig))
     done = person.run(*RESTOW, "migrate", "rods.example.com", "--force", *flags)
     assert done.returncode == 0, done.stderr
@@ -105,7 +105,7 @@ def test_a_contradiction(person: Person, same: str) -> None:
     person.remove("rods.example.com", "contradiction", same, way=1)
 
 
-def test_values_at_keys_where_servers_do_not_look(person: Person, same: str) -> None:
+def test_values_at_unexpected_keys(person: Person, same: str) -> None:
     """They are deleted from the store: no API request finds them."""
     person.put("/registry/example.com/nuts/one", raw("Nut", "v1"))
     person.remove("nuts.example.com", "misplaced", same)
@@ -119,8 +119,8 @@ def test_values_from_before_a_crd_had_its_scope(person: Person, same: str) -> No
     person.remove("docks.example.com", "misplaced", same)
 
 
-def test_a_user_who_may_not_look(person: Person, same: str) -> None:
-    """With the rights that the advice names the same user is answered."""
+def test_a_user_without_permission(person: Person, same: str) -> None:
+    """With the permissions that the advice names, the same user gets a result."""
     person.up.kubectl("create", "serviceaccount", "looker")
     token = person.up.kubectl("create", "token", "looker").strip()
     config = yaml.safe_load(person.kubeconfig.read_text())
@@ -151,11 +151,11 @@ def test_a_user_who_may_not_look(person: Person, same: str) -> None:
 
 
 def test_a_kind_with_another_scope(person: Person, same: str) -> None:
-    """Another release has to be chosen."""
+    """Another release has to be used."""
     person.create(stored("Hub", "v1"))
     wanted = target(person, "cluster-hubs", kind("Hub", "v1", "v2", scope="Cluster"))
     found = person.find("hubs.example.com", "misplaced", wanted)
-    assert len(found) == 2  # the values, and the servers that would run beside each other
+    assert len(found) == 2  # the values, and the servers that would run side by side
     for each in found:
         (command,) = each.ways[0]
         asked = person.typed(command.replace("RELEASE", same.removeprefix("--to=")))
@@ -213,7 +213,7 @@ def test_a_kind_that_changes_from_a_crd_to_a_built_in_one(person: Person) -> Non
 
 
 def test_a_crd_that_is_not_served(person: Person, same: str) -> None:
-    """Its names are taken; `kubectl describe` tells, and others are given to it."""
+    """Its names are taken; `kubectl describe` shows that, and it gets other names."""
     person.create(crd("Oar", "v1"))
     person.up.kubectl("wait", "--for=condition=Established", "crd/oars.example.com")
     second = crd("Paddle", "v1")
@@ -231,7 +231,7 @@ def test_a_crd_that_is_not_served(person: Person, same: str) -> None:
 
 @pytest.mark.parametrize("way", [0, 1])
 def test_objects_that_are_older_than_their_crd(person: Person, same: str, way: int) -> None:
-    """Those that are not wanted are deleted; those that are wanted are created again."""
+    """Unneeded objects are deleted; the others are created again."""
     name = ("Jib", "Keel")[way]
     resource = f"{name.lower()}s.example.com"
     person.put(key_of(f"{name.lower()}s"), raw(name, "v1"))
@@ -256,7 +256,7 @@ def test_objects_that_are_older_than_their_crd(person: Person, same: str, way: i
 
 
 def test_a_migration_that_failed(person: Person, same: str) -> None:
-    """What it names is corrected; then another migration succeeds, and supersedes it."""
+    """The cause that it names is fixed; then another migration succeeds, and supersedes it."""
     gears = "gears.example.com"
     person.put(key_of("gears", "bad"), "no object")
     flags = ("--kubeconfig", str(person.kubeconfig))
@@ -273,14 +273,14 @@ def test_a_migration_that_failed(person: Person, same: str) -> None:
 def test_a_conversion_webhook_that_does_not_answer(
     person: Person, same: str, way: int, tmp_path: Path
 ) -> None:
-    """Its backend is started, or the CRD does without it."""
+    """Its backend is started, or the CRD stops using it."""
     name = ("Ship", "Raft")[way]
     resource = f"{name.lower()}s.example.com"
     with WebhookThread(tmp_path) as webhook:
         person.create(crd(name, "v1", "v2", conversion=webhook.conversion))
         person.up.kubectl("wait", "--for=condition=Established", f"crd/{resource}")
         person.create({**stored(name, "v1"), "spec": {"color": "red"}})
-        webhook.die()
+        webhook.stop()
 
         def without(found: Object) -> Object:
             found["spec"]["conversion"] = {"strategy": "None"}
@@ -289,7 +289,7 @@ def test_a_conversion_webhook_that_does_not_answer(
         if way == 1:
             return person.remove(resource, "conversion", same, way=1, edit=without)
         assert person.find(resource, "conversion", same)
-        webhook.live()
+        webhook.restart()
         wait_for(
             lambda: not person.find(resource, "conversion", same),
             "the webhook is used again",
@@ -305,7 +305,7 @@ def test_a_kind_that_the_target_does_not_have(person: Person) -> None:
 
 
 def test_a_server_that_does_not_report(person: Person, same: str) -> None:
-    """Restarted with the gate on it reports; stopped, it is gone."""
+    """Restarted with the gate on it reports; stopped, its entries are removed."""
     server = join(person, *GATE_OFF)
     try:
         (found,) = person.find(None, "unreported-writer", same)
@@ -343,7 +343,7 @@ def end(server: subprocess.Popen[bytes]) -> None:
 
 
 def test_an_api_server_that_is_not_restow(person: Person, same: str) -> None:
-    """Once it is stopped, its lease can be deleted; the API refuses to."""
+    """Once it is stopped, its lease can be deleted; before that the API refuses."""
     lease: Object = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -359,7 +359,7 @@ def test_an_api_server_that_is_not_restow(person: Person, same: str) -> None:
 
 
 def test_a_migration_under_way(person: Person) -> None:
-    """Waiting for it ends it, whether controllers run or not."""
+    """A wait for it ends it, whether controllers run or not."""
     person.create(
         {
             "apiVersion": "migration.k8s.io/v1alpha1",
@@ -373,7 +373,7 @@ def test_a_migration_under_way(person: Person) -> None:
 
 
 def test_encryption_keys(person: Person, same: str, keys_file: Path) -> None:
-    """Of the target, and one that is taken out of the configuration."""
+    """Of the target, and one that is removed from the configuration."""
     vaults = "vaults.example.com"
     person.create(stored("Vault", "v1"))
     (unknown,) = person.find(vaults, "unknown", same)
@@ -387,7 +387,7 @@ def test_encryption_keys(person: Person, same: str, keys_file: Path) -> None:
     configure_keys(theirs, "aesgcm:k2", "aesgcm:k1")
     assert not person.find(vaults, "key-unreadable", same, given)
 
-    # The other way: all servers write with a key that the target has, and everything is migrated.
+    # The alternative: all servers write with a key that the target has, and everything is migrated.
     configure_keys(theirs, "aesgcm:k2")
     drop = ("--drop-key=aesgcm:k1", f"--data-dir={person.up.data_dir}")
     person.remove(vaults, "unknown", *drop)
@@ -410,7 +410,7 @@ def test_encryption_keys(person: Person, same: str, keys_file: Path) -> None:
 
 
 def test_a_key_that_one_server_would_write_with(person: Person) -> None:
-    """Another key is put first in the file of that server, which takes it while it runs."""
+    """Another key is put first in that server's file, which is reloaded while it runs."""
     vaults = "vaults.example.com"
     others = ("aesgcm:k2", "aesgcm:k1")
     own = configure_keys(person.directory / "one.yaml", "aesgcm:k3", *others)
@@ -436,13 +436,14 @@ def test_values_encrypted_with_a_key_that_servers_lack(person: Person, same: str
 
 
 def test_a_rolling_upgrade_under_way(person: Person, same: str) -> None:
-    """It is taken back; the servers agree again."""
+    """It is rolled back; the servers agree again."""
     upgrade(person, target(person, "gear-v2", kind("Gear", "v2", "v1")), "--pause-after=1")
     person.remove("gears.example.com", "disagreement", same, way=1)
 
 
 def test_a_kind_that_comes_with_an_upgrade_and_goes_with_the_rollback(person: Person) -> None:
-    """Without objects the rollback is done; with objects it names them, and is done without."""
+    """Without objects the rollback succeeds; with objects it names them, and succeeds without
+    them."""
     base, wanted = releases(person), target(person, "more", kind("Extra", "v1"))
     upgrade(person, wanted)
     upgrade(person, "--rollback")
@@ -458,7 +459,7 @@ def test_a_kind_that_comes_with_an_upgrade_and_goes_with_the_rollback(person: Pe
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    """Somebody at a cluster of the release x."""
+    """A user of a cluster with release x."""
     directory = tmp_path_factory.mktemp("steps")
     words = ("--port=0", "--servers=2", "--release=x", "--no-controllers")
     with Up(directory / "d", *words) as up:
@@ -475,7 +476,7 @@ def upgrade(person: Person, *words: str) -> None:
 
 
 def test_a_server_that_is_not_ready(steps: Person) -> None:
-    """No step is taken while it is away, unless it is named; when it is back, steps are taken."""
+    """No step starts while it is down, unless it is named; when it is ready, steps continue."""
     pid = steps.up.pause("server-1")
     try:
         wait_for(
@@ -506,7 +507,7 @@ def test_a_server_that_is_not_ready(steps: Person) -> None:
 
 
 def test_an_upgrade_that_writes_another_version_can_be_rolled_back(steps: Person) -> None:
-    """With objects; and every server answers alike in the middle of it."""
+    """With objects; and every server responds the same in the middle of it."""
     steps.create(stored("Widget", "v1"))
     upgrade(steps, "--to=x+2", "--pause-after=1")
     assert_every_server_answers_alike(steps, "--to=x")
@@ -516,11 +517,11 @@ def test_an_upgrade_that_writes_another_version_can_be_rolled_back(steps: Person
 
 
 def assert_every_server_answers_alike(person: Person, wanted: str) -> None:
-    """Eight times through the front port, and once of each server."""
+    """Eight requests through the front port, and one to each server."""
 
     def ask(context: str) -> str:
         answer = person.preflight(wanted, f"--context={context}")
-        # Which server was asked is in the answer, and in its commands.
+        # The response and its commands contain the server that sent it.
         answer.pop("cluster")
         return str(answer).replace(f" --context {context}", "")
 
@@ -530,7 +531,7 @@ def assert_every_server_answers_alike(person: Person, wanted: str) -> None:
 
 
 def test_no_single_step_leads_to_the_target(steps: Person) -> None:
-    """Each advice names the next release, until nothing is in the way."""
+    """Each advice names the next release, until there are no blockers."""
     widgets = "widgets.example.com"
     steps.remove(widgets, "undecodable", "--to=x")
     upgrade(steps, "--to=x")

@@ -13,7 +13,7 @@ from tests.e2e.localcluster.running import RESTOW, WAIT_SECONDS_MAX, Up
 ONE = ("--port=0", "--servers=1", "--no-controllers")
 
 
-def test_serve_leaves_the_kubeconfig_of_a_cluster_alone(tmp_path: Path) -> None:
+def test_serve_does_not_overwrite_the_kubeconfig(tmp_path: Path) -> None:
     """`restow serve` beside `restow up` is refused; with a kubeconfig of its own it joins."""
     data_dir = tmp_path / "d"
     with Up(data_dir, *ONE) as up:
@@ -46,7 +46,7 @@ def test_serve_leaves_the_kubeconfig_of_a_cluster_alone(tmp_path: Path) -> None:
 
 
 def test_a_value_that_no_server_can_read(tmp_path: Path) -> None:
-    """It needs a yes to be written past the servers, is found, and the advice makes it good."""
+    """Writing it past the servers needs a confirmation; it is found, and the advice repairs it."""
     data_dir = tmp_path / "d"
     key = "/registry/configmaps/default/bad"
     with Up(data_dir, "--port=0", "--servers=1") as up:
@@ -92,14 +92,14 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def finding(up: Up, check: str) -> dict[str, str]:
-    """What doctor says about one check."""
+    """Returns the result of one check of doctor."""
     findings = json.loads(up.run("doctor", "-o=json").stdout)["findings"]
     found: dict[str, str] = next(each for each in findings if each["check"] == check)
     return found
 
 
 def printed_command(advice: str, name: str) -> list[str]:
-    """The words of a command in an advice, as a person would copy them."""
+    """Returns the arguments of a command in an advice, as a user would copy them."""
     line = advice[advice.index(f"restow {name}") :]
     return shlex.split(line.partition(";")[0])[1:]
 
@@ -109,7 +109,7 @@ def unhealthy(status: str) -> set[str]:
 
 
 def test_a_damaged_store(tmp_path: Path) -> None:
-    """`restow up` and `restow serve` end with what is wrong and what to do, and no traceback."""
+    """`restow up` and `restow serve` end with the error and what to do, and no traceback."""
     data_dir = tmp_path / "d"
     with Up(data_dir, *ONE) as up:
         up.ready()

@@ -20,7 +20,7 @@ def free_port() -> int:
 
 
 def test_servers_share_a_front_port(tmp_path: Path) -> None:
-    """Each opens it when it is ready, and the other serves on when one leaves."""
+    """Each listens on it when it is ready, and the other keeps serving when one stops."""
     arguments = (f"--front-port={free_port()}",)
     store = f"sqlite:{tmp_path / 'store.db'}"
     first_dir, second_dir = tmp_path / "first", tmp_path / "second"

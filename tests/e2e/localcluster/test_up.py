@@ -1,4 +1,4 @@
-"""`restow up`, as a user runs it: real processes, kubectl, and what can happen to them."""
+"""`restow up`, as a user runs it: real processes, kubectl, and failures of processes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from restow.storage.private_files import make_data_directory
 from tests.e2e.localcluster.running import Up, wait_for
 
 
-def test_the_life_of_a_cluster(tmp_path: Path) -> None:
-    """It starts, serves by each context, heals, refuses a second one, stops, and resumes."""
+def test_start_serve_stop_and_resume(tmp_path: Path) -> None:
+    """It starts, serves by each context, replaces a killed process, refuses a second supervisor,
+    stops, and resumes."""
     data_dir = tmp_path / "d"
     with Up(data_dir, "--port=0", "--release=x", "--no-controllers") as up:
         up.ready()
@@ -57,7 +58,7 @@ def test_the_life_of_a_cluster(tmp_path: Path) -> None:
 
         before, pids = up.state(), up.pids()
         assert up.stop() == 0
-        up.await_gone(pids)
+        up.wait_until_ended(pids)
         assert up.state()["processes"] == []
     with Up(data_dir, "--no-controllers") as up:
         up.ready()
@@ -67,7 +68,7 @@ def test_the_life_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_a_killed_supervisor_leaves_nothing_behind(tmp_path: Path) -> None:
-    """After SIGKILL all processes end, and the next start is as if it had been stopped."""
+    """After SIGKILL all processes end, and the next start is as after a normal stop."""
     data_dir = tmp_path / "d"
     words = ("--port=0", "--servers=1", "--no-controllers")
     with Up(data_dir, *words) as up:
@@ -75,7 +76,7 @@ def test_a_killed_supervisor_leaves_nothing_behind(tmp_path: Path) -> None:
         pids = up.pids()
         assert up.process is not None
         up.process.kill()
-        up.await_gone(pids)
+        up.wait_until_ended(pids)
     with Up(data_dir, "--no-controllers") as up:
         up.ready()
         assert up.kubectl("get", "ns", "default", "-o=name") == "namespace/default\n"
@@ -96,13 +97,14 @@ def test_a_cluster_on_its_own_etcd(tmp_path: Path) -> None:
 
 
 def raw(data_dir: Path, key: str) -> str:
-    """What is stored at a key of the store in a directory."""
+    """Returns the stored value of a key, by the command."""
     command = [sys.executable, "-m", "restow", "store", "get", key, f"--data-dir={data_dir}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def is_closed(port: int, context: ssl.SSLContext | None = None) -> bool:
-    """Whether a stranger gets no answer to a request at a port of this machine."""
+    """Returns whether a request without the right credentials gets no answer at a port of this
+    machine."""
     ask = b"GET /version HTTP/1.0\r\n\r\n"
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
@@ -116,10 +118,11 @@ def is_closed(port: int, context: ssl.SSLContext | None = None) -> bool:
         return True
 
 
-def assert_strangers_stay_out(up: Up) -> None:
-    """Neither without TLS, nor with TLS and no certificate, nor with one of the cluster."""
+def assert_etcd_needs_its_client_certificate(up: Up) -> None:
+    """No access without TLS, with TLS and no certificate, or with an API client certificate of
+    the cluster."""
     pki = up.data_dir / "pki"
-    nobody = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
+    anonymous = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
     admin = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
     admin.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     client = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
@@ -127,7 +130,7 @@ def assert_strangers_stay_out(up: Up) -> None:
     for member in up.state()["etcd"]:
         for port in (member["client_port"], member["peer_port"]):
             assert is_closed(port)
-            assert is_closed(port, nobody)
+            assert is_closed(port, anonymous)
             assert is_closed(port, admin)
             assert not is_closed(port, client)
         assert member["plain_peer_port"] is None
@@ -135,15 +138,15 @@ def assert_strangers_stay_out(up: Up) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_strangers_do_not_reach_the_own_etcd(tmp_path: Path) -> None:
-    """Members and clients of one cluster show certificates, and commands that are given its
-    directory do by themselves."""
+def test_the_own_etcd_needs_client_certificates(tmp_path: Path) -> None:
+    """Members and clients of one cluster use certificates, and commands with its data directory
+    use them automatically."""
     data_dir = tmp_path / "d"
     words = ("--port=0", "--servers=1", "--store=etcd", "--etcd-members=3", "--no-controllers")
     with Up(data_dir, *words) as up:
         up.ready()
         up.kubectl("create", "configmap", "kept")
-        assert_strangers_stay_out(up)
+        assert_etcd_needs_its_client_certificate(up)
         census = up.run("census", "configmaps")
         assert census.returncode == 0, census.stderr
         assert "configmaps" in census.stdout
@@ -159,9 +162,9 @@ def test_strangers_do_not_reach_the_own_etcd(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_an_etcd_of_before_goes_over_to_tls(tmp_path: Path, count: int) -> None:
-    """Members that an earlier release has started without TLS keep their data, and take nobody
-    without a certificate any more; also peers that only knew the old address of each other."""
+def test_a_plain_etcd_is_switched_to_tls(tmp_path: Path, count: int) -> None:
+    """Members that an earlier release has started without TLS keep their data, and then refuse
+    clients without a certificate; also peers that only knew each other's old address."""
     data_dir = tmp_path / "d"
     requested = ClusterOptions(servers=1, store="etcd", etcd_members=count, port=0)
     state = plan_cluster(
@@ -193,12 +196,12 @@ def test_an_etcd_of_before_goes_over_to_tls(tmp_path: Path, count: int) -> None:
     with Up(data_dir, "--no-controllers") as up:
         up.ready()
         assert "value" in raw(data_dir, "/kept")
-        assert_strangers_stay_out(up)
+        assert_etcd_needs_its_client_certificate(up)
         assert all(is_closed(member.peer_port) for member in old)
 
 
 def plain_members(data_dir: Path, members: list[EtcdState]) -> list[subprocess.Popen[bytes]]:
-    """etcd as earlier releases have started it."""
+    """Starts etcd as earlier releases did."""
     everyone = ",".join(
         f"etcd-{number}=http://127.0.0.1:{each.peer_port}" for number, each in enumerate(members)
     )
@@ -225,8 +228,8 @@ def plain_members(data_dir: Path, members: list[EtcdState]) -> list[subprocess.P
     return started
 
 
-def test_what_cannot_start_says_why(tmp_path: Path) -> None:
-    """Wrong options of the servers end it with the end of a log, and are not remembered."""
+def test_a_failed_start_reports_the_reason(tmp_path: Path) -> None:
+    """Wrong server options end it with the end of a log, and are not saved."""
     data_dir = tmp_path / "d"
     words = ("--port=0", "--servers=1", "--no-controllers")
     with Up(data_dir, *words, "--server-option=--nonsense") as up:
@@ -237,7 +240,8 @@ def test_what_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_workers_share_a_port(tmp_path: Path) -> None:
-    """`restow serve --workers` has one port, an identity for each worker, and heals."""
+    """`restow serve --workers` has one port, an identity for each worker, and replaces killed
+    workers."""
     data_dir = tmp_path / "d"
     data_dir.mkdir(mode=0o700)
     with Up(data_dir, "--port=0", "--workers=2", command="serve") as up:

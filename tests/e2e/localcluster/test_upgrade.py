@@ -1,4 +1,4 @@
-"""`restow upgrade` on a real cluster, while others use it."""
+"""`restow upgrade` on a real cluster with clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ metadata: {name: one}
 
 
 def as_printed(line: str) -> subprocess.CompletedProcess[str]:
-    """Run a hint as it was printed, in a directory that has no cluster."""
+    """Runs a hint as it was printed, in a directory without a cluster."""
     words = shlex.split(line)
     assert words[0] == "restow"
     return subprocess.run(
@@ -39,7 +39,7 @@ def releases(up: Up) -> list[str]:
 
 
 def test_an_upgrade_and_back_without_a_failed_request(tmp_path: Path) -> None:
-    """Through pause, end and rollback, nobody who uses the front port sees anything fail."""
+    """During pause, end and rollback, clients of the front port see no failure."""
     data_dir = tmp_path / "d"
     with Up(data_dir, "--port=0", "--servers=2", "--release=x", "--no-controllers") as up:
         up.ready()
@@ -65,7 +65,7 @@ def test_an_upgrade_and_back_without_a_failed_request(tmp_path: Path) -> None:
         assert users.failures == []
         assert all(users.answers.values())
 
-        # What is not safe is not done.
+        # An unsafe step is refused.
         refused = up.run("upgrade", "--to=x+3", "--yes")
         assert refused.returncode == 3
         assert "stored as example.com/v1: x+3 can read example.com/v2" in refused.stderr
@@ -75,7 +75,7 @@ def test_an_upgrade_and_back_without_a_failed_request(tmp_path: Path) -> None:
 
 
 def test_a_release_is_remembered(tmp_path: Path) -> None:
-    """A cluster that was upgraded starts as it was, and another release must be rolled to."""
+    """An upgraded cluster starts with its current release, and another one needs an upgrade."""
     data_dir = tmp_path / "d"
     with Up(data_dir, "--port=0", "--servers=1", "--release=x", "--no-controllers") as up:
         up.ready()
@@ -91,7 +91,7 @@ def test_a_release_is_remembered(tmp_path: Path) -> None:
 
 
 def test_wrong_usage(tmp_path: Path) -> None:
-    """Each mistake has its own words and exit code."""
+    """Each usage error has its own message and exit code."""
     up = Up(tmp_path)
     for words, code, said in (
         (("--to=x+1", "--yes"), 1, "no cluster runs in"),
@@ -105,8 +105,8 @@ def test_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_a_release_file_is_remembered_by_content(tmp_path: Path) -> None:
-    """An edited, then removed file changes no server that is started again: neither one that was
-    killed, nor all of them. The new content is rolled to as another release, and back."""
+    """An edited, then removed release file changes no server that is started again: neither one
+    that was killed, nor all of them. The new content is rolled out as another release, and back."""
     data_dir, file = tmp_path / "d", tmp_path / "mine.yaml"
     folder = resources.files("restow.kinds") / "releases"
     first, second = ((folder / f"{name}.yaml").read_bytes() for name in ("x", "x+1"))
@@ -136,7 +136,7 @@ def test_a_release_file_is_remembered_by_content(tmp_path: Path) -> None:
         back = up.run("upgrade", "--rollback", "--yes")
         assert back.returncode == 0, back.stderr
         assert releases(up) == [kept]
-        Path(kept).unlink()  # made again before the server is started
+        Path(kept).unlink()  # written again before the server is started
         os.kill(up.pids()["server-0"], signal.SIGKILL)
         wait_for(Path(kept).exists, "the copy is there again", log=lambda: up.output)
         assert up.stop() == 0
@@ -148,8 +148,8 @@ def test_a_release_file_is_remembered_by_content(tmp_path: Path) -> None:
 
 
 def test_a_paused_server_stops_the_next_step(tmp_path: Path) -> None:
-    """A server that was paused a moment ago counts as ready for the supervisor, and not for the
-    step of another server. Named explicitly it is upgraded itself."""
+    """A server that was just resumed counts as ready for the supervisor, but not for the step of
+    another server. Named explicitly it is upgraded itself."""
     data_dir = tmp_path / "d"
     with Up(data_dir, "--port=0", "--servers=2", "--release=x", "--no-controllers") as up:
         up.ready()

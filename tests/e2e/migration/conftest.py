@@ -1,4 +1,4 @@
-"""Stages for the tests of migrations: without servers, or with two of them that go on."""
+"""Stages for the tests of migrations: without servers, or with two that keep running."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ def pair(
     new_cluster: NewCluster,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """Two servers of one release, all of whose kinds but one are known to be stored as they should
-    be; they end with the module."""
+    """Two servers of one release, with all kinds but one verified; they end with the module."""
     cluster = new_cluster(request.param)
     stage = Stage(cluster, tmp_path_factory.mktemp("pair"))
     stage.servers = cluster.start("x+2", "x+2")
-    stage.know_the_rest()
+    stage.verify_other_kinds()
     yield stage
     cluster.close()
 
@@ -45,6 +44,6 @@ def pair(
 @pytest.fixture
 def stage(pair: Stage) -> Iterator[Stage]:
     """The two servers, old objects, and no controllers."""
-    pair.reset(SIZES.migration_objects)
+    pair.start_over(SIZES.migration_objects)
     yield pair
     pair.close()

@@ -1,12 +1,12 @@
-"""What the store has really held, moment by moment: every change of it replayed, and judged.
+"""Replays every change of a store, and checks invariants at every revision.
 
-| judged at every revision | |
+| checked at every revision | |
 |---|---|
-| M4 | what is stored is stored in a version of which the persisted hashes tell |
-| M3 | while servers do not agree on the target, at most one page more is rewritten |
-| M5 | persisted hashes become fewer only while servers agree on the one that is left |
+| M4 | every object is stored in a version that the persisted hashes contain |
+| M3 | while servers do not agree on the target, at most one more page is rewritten |
+| M5 | persisted hashes become fewer only while servers agree on the remaining one |
 
-Nothing is sampled: the log of the store has all of it.
+Nothing is sampled: the log of the store is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.e2e.storageversion.clusters import V1, V2, WIDGETS_NAME
 KIND: Final = "Widget"
 ROOT: Final = "/registry/example.com/widgets/"
 OLD: Final = "old-"
-"""How the names of objects begin that nobody but a migration writes."""
+"""Prefix of objects that only migrations write."""
 STATE: Final = state_key(WIDGETS_NAME)
 EPOCH: Final = epoch_key(WIDGETS_NAME)
 HASHES: Final = {
@@ -38,22 +38,22 @@ REQUESTS_ROOT: Final = "/registry/migration.k8s.io/storageversionmigrations/"
 
 @dataclass(slots=True)
 class History:
-    """The replay, and what it has shown."""
+    """The replayed log, with counts and violations."""
 
     versions: dict[str, str] = field(default_factory=dict)
-    """In which version each object is stored."""
+    """The version in which each object is stored."""
     persisted: tuple[str, ...] | None = None
     agreed: str | None = None
-    """On which version the servers agree."""
+    """The common encoding version."""
     counts: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
-    """How many objects were rewritten in each time without agreement on the target."""
+    """The number of objects rewritten in each period without agreement on the target."""
     narrowed: int = 0
     rewritten: int = 0
-    """Old objects that were stored in the target version."""
+    """Old objects that are stored in the target version."""
     since_deletion: int | None = None
-    """How many of them since a request was last deleted."""
+    """The number of them since a migration was last deleted."""
 
     def begin(self, items: list[Item]) -> None:
         for item in items:
@@ -62,7 +62,7 @@ class History:
         self.narrowed = self.rewritten = 0
 
     def go_on(self, events: list[Event]) -> None:
-        """All changes of one revision."""
+        """Processes all changes of one revision."""
         before = self.persisted
         for event in events:
             self._take(event.key, event.value)
@@ -102,7 +102,7 @@ class History:
     def _judge(self, revision: int, before: tuple[str, ...] | None) -> None:
         now = self.persisted
         if now is None:
-            return  # nobody has said anything yet
+            return  # no state has been written yet
         for version, count in self.counts.items():
             if count and UNKNOWN_HASH not in now and HASHES.get(version) not in now:
                 self.broken.append(f"M4: {count} in {version} at {revision}, persisted {now}")
@@ -113,18 +113,18 @@ class History:
 
     @property
     def left(self) -> dict[str, int]:
-        """How many objects are stored in which version now."""
+        """Counts the objects that are stored now, by version."""
         return {version: count for version, count in self.counts.items() if count}
 
 
 async def snapshot(storage: Storage) -> tuple[Revision, list[Item]]:
-    """What there is now, of what is judged."""
+    """Reads the records that are checked."""
     page = await storage.range(Span.of_prefix("/"))
     return page.revision, page.items
 
 
 async def replay(storage: Storage, begun: tuple[Revision, list[Item]]) -> History:
-    """Everything since a snapshot."""
+    """Replays all changes since a snapshot."""
     after, items = begun
     history = History()
     history.begin(items)

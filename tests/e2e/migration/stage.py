@@ -1,7 +1,7 @@
-"""Servers of a cluster, controllers beside them, and a kind of which old objects are to migrate.
+"""Servers of a cluster, controllers, and a kind with old objects to migrate.
 
-Objects are planted in the old version below the API, as an older release left them. At the end the
-whole history of the store is looked at, and every raw value.
+Objects are written in the old version below the API, as an older release left them. At the end the
+whole log of the store is checked, and every raw value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.verified_states import verify_states
 
 WAIT_SECONDS_MAX: Final = SIZES.test_seconds_max * 0.8
-"""For whatever must happen sooner or later: a busy machine is no failure."""
+"""For eventual conditions: a busy machine is no failure."""
 POLL_SECONDS: Final = 0.02
 REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 NAME: Final = "widgets.example.com"
@@ -36,27 +36,28 @@ PAGE_OBJECTS: Final = 10
 SLOWLY, SLOWER, SLOWEST = (
     ("--page-objects", str(PAGE_OBJECTS), "--rate", str(rate)) for rate in (40, 15, 10)
 )
-"""Pages that one can look at one by one; the slower ones leave time for servers to start."""
+"""Pages small enough to stop a migration between two of them; the slower rates leave time to
+start servers."""
 
 
 class Stage:
-    """What a test plays on."""
+    """The cluster of a test, and its old objects."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster = cluster
         self.servers: list[ServerProcess] = []
-        """Those that are asked, in this order."""
+        """In the order in which requests try them."""
         self._directory = directory
         self._controllers: list[ControllersProcess] = []
         self._begun = cluster.look(snapshot)
 
     def close(self) -> None:
-        """End all controllers."""
+        """Ends all controllers."""
         for each in self._controllers:
             each.kill()
 
     def controllers(self, *arguments: str, server: int = 0) -> ControllersProcess:
-        """A process of controllers, not started."""
+        """Returns a process of controllers, not started."""
         made = ControllersProcess(
             self._directory / f"controllers-{len(self._controllers) + 1}",
             kubeconfig=self.servers[server].kubeconfig,
@@ -68,13 +69,13 @@ class Stage:
     # Objects.
 
     def plant(self, count: int, version: str = V1) -> None:
-        """Put old objects into the store."""
+        """Writes old objects into the store."""
         self.plant_raw(
             {f"{OLD}{number:04d}": old_object(number, version) for number in range(count)}
         )
 
     def plant_raw(self, values: dict[str, bytes | None]) -> None:
-        """Put values into the store, or take them out, behind the servers' backs."""
+        """Puts values into the store, or deletes them, past the servers."""
 
         async def write(storage: Storage) -> None:
             commits = [
@@ -84,11 +85,11 @@ class Stage:
 
         self.cluster.look(write)
 
-    def reset(self, count: int) -> None:
-        """Begin anew on running servers, while no controllers run: nothing is known of what is
-        stored, and old objects are there."""
+    def start_over(self, count: int) -> None:
+        """Starts over on running servers, without controllers: the state is unknown, and old
+        objects are stored."""
         assert all(each.process is None for each in self._controllers), "they would see it"
-        self._mend()
+        self._repair()
         self.ask("DELETE", REQUESTS)
         self.ask("DELETE", EVENTS)
         self.ask("DELETE", WIDGETS_V2)
@@ -98,22 +99,22 @@ class Stage:
         self.plant(count)
         self._begun = self.cluster.look(snapshot)
 
-    def _mend(self) -> None:
-        """After a test that has failed servers may be as they should not."""
+    def _repair(self) -> None:
+        """A failed test may have left servers stopped or in another release."""
         for server in self.servers:
             if server.process is None or "x+2" not in server.arguments:
                 server.kill()
                 server.arguments = ("--release", "x+2")
                 server.start()
 
-    def know_the_rest(self) -> None:
-        """Have all other kinds verified. Controllers take longer for that than most tests."""
+    def verify_other_kinds(self) -> None:
+        """Marks all other kinds as verified. Controllers take longer for that than most tests."""
         verify_states(self.ask, but=NAME)
 
-    # What the API says.
+    # API requests.
 
     def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
-        """The answer of the first server that has one, which must be a success."""
+        """Returns the response of the first server that can be reached; it must be a success."""
         for server in self.servers:
             if server.process is None:
                 continue
@@ -132,8 +133,8 @@ class Stage:
         found: list[str] = state.get("status", {}).get("persistedStorageVersionHashes", [])
         return found
 
-    def request(self) -> dict[str, Any]:
-        """The newest request for the kind; nothing if there is none."""
+    def migration(self) -> dict[str, Any]:
+        """Returns the newest migration of the kind; empty if there is none."""
         found = [
             each
             for each in (self.ask("GET", REQUESTS) or {}).get("items", [])
@@ -142,19 +143,19 @@ class Stage:
         found.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
         return found[-1] if found else {}
 
-    def ask_for_migration(self, name: str) -> None:
-        """Make a request by hand."""
+    def create_migration(self, name: str) -> None:
+        """Creates a migration as a user does."""
         resource = {"group": "example.com", "version": "v2", "resource": "widgets"}
         self.ask("POST", REQUESTS, {"metadata": {"name": name}, "spec": {"resource": resource}})
 
     def position(self) -> dict[str, Any]:
-        """How far the newest request is."""
-        marks = self.request().get("metadata", {}).get("annotations", {})
+        """Returns the position of the newest migration."""
+        marks = self.migration().get("metadata", {}).get("annotations", {})
         found: dict[str, Any] = json.loads(marks.get(POSITION_ANNOTATION, "{}"))
         return found
 
     def scanned(self) -> tuple[int, int]:
-        """In which pass it is, and behind how many objects."""
+        """Returns its pass, and the number of objects scanned in it."""
         found = self.position()
         return found.get("pass", 0), found.get("scanned", 0)
 
@@ -162,19 +163,20 @@ class Stage:
         return self.persisted() == [HASHES[V2]]
 
     def reasons(self, name: str = "widgets") -> list[str]:
-        """What Events tell about objects with this in their name: requests, the state."""
+        """Returns the reasons of Events about objects with this in their name: migrations, the
+        state."""
         items = (self.ask("GET", EVENTS) or {}).get("items", [])
         return [each["reason"] for each in items if name in each["involvedObject"]["name"]]
 
     def conditions(self) -> dict[str, tuple[str, str]]:
-        """Status and reason of each condition of the newest request."""
-        found = self.request().get("status", {}).get("conditions", [])
+        """Returns status and reason of each condition of the newest migration."""
+        found = self.migration().get("status", {}).get("conditions", [])
         return {each["type"]: (each["status"], each["reason"]) for each in found}
 
-    # Waiting and judging.
+    # Waits and checks.
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until a condition holds; if it never does, everybody tells what was logged."""
+        """Waits until a condition holds; after a time limit it fails with all logs."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not condition():
             if time.monotonic() > deadline:
@@ -190,13 +192,13 @@ class Stage:
         return "\n".join([*now, *(f"--- {each.log_file}\n{each.log_tail()}" for each in told)])
 
     def history(self) -> History:
-        """What has happened since the begin; nothing that must not."""
+        """Replays the log since the start, which must have no violations."""
         history = self.cluster.look(lambda storage: replay(storage, self._begun))
         assert not history.broken, f"{history.broken[:5]}\n{self.logs()}"
         return history
 
     def audit_complete(self) -> History:
-        """See that nothing was left behind, and nothing went wrong on the way."""
+        """Checks that all objects are in the target version, and that there were no violations."""
         history = self.history()
         assert set(history.left) <= {V2}, f"{history.left}\n{self.logs()}"
         assert history.persisted == (HASHES[V2],)

@@ -1,7 +1,7 @@
-"""Migrations that are killed, deleted, cut off, done twice, rolled back: on two servers.
+"""Migrations with two servers that are killed, deleted, disconnected, run twice, rolled back.
 
-Each test begins with old objects of which nothing is known, and ends with a look at the whole
-history of the store.
+Each test starts with old objects and an unknown state, and ends with a check of the whole log of
+the store.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ GAP_SECONDS: Final = 0.05
 SEED: Final = 5
 KILLS_MAX: Final = 1_000
 GARBAGE: Final = b"\x00 neither JSON nor protobuf"
-"""Of an object that nobody can read."""
+"""An object that cannot be decoded."""
 
 in_few_stores = pytest.mark.parametrize("pair", SIZES.migration_stores, indirect=True)
-"""For what depends on the API alone, whatever is behind it."""
+"""For behaviour of the API that does not depend on the store."""
 
 
 @in_few_stores
 def test_migrator_is_killed_at_every_page(stage: Stage) -> None:
-    """Whoever takes over goes on where the last one was, page by page, to the proof."""
+    """The next leader continues from the last position, page by page, until the migration is
+    verified."""
     migrator = stage.controllers("--only", "migrator", "--no-leader-elect", *SLOWLY)
     seen = [(1, 0)]
     with stage.controllers("--only", "trigger", "--no-leader-elect"):
@@ -49,7 +50,7 @@ def test_migrator_is_killed_at_every_page(stage: Stage) -> None:
             stage.wait(lambda: stage.scanned() > seen[-1] or stage.is_complete(), "it goes on")
             migrator.kill()
             if stage.scanned() <= seen[-1]:
-                break  # there is no position any more, since it is proven
+                break  # no position is left, since it is verified
             seen.append(stage.scanned())
         with migrator:
             stage.wait_complete()
@@ -62,10 +63,10 @@ def test_migrator_is_killed_at_every_page(stage: Stage) -> None:
 
 
 @in_few_stores
-def test_request_is_deleted_in_the_middle(stage: Stage) -> None:
-    """Not a page more is begun; another request does what is left."""
+def test_the_migration_is_deleted_in_the_middle(stage: Stage) -> None:
+    """No other page is started; another migration completes it."""
     with stage.controllers("--only", "migrator", "--no-leader-elect", *SLOWLY):
-        stage.ask_for_migration("by-hand-1")
+        stage.create_migration("by-hand-1")
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
         stage.ask("DELETE", f"{REQUESTS}/by-hand-1")
         stage.wait(lambda: "MigrationAborted" in stage.reasons("by-hand-1"), "it is aborted")
@@ -73,7 +74,7 @@ def test_request_is_deleted_in_the_middle(stage: Stage) -> None:
         assert history.since_deletion is not None
         assert history.since_deletion <= PAGE_OBJECTS
         assert history.left[V1] >= COUNT - history.rewritten > 0
-        stage.ask_for_migration("by-hand-2")
+        stage.create_migration("by-hand-2")
         stage.wait(lambda: "Succeeded" in stage.conditions(), "another one does it")
         assert stage.history().left == {V2: COUNT}
     with stage.controllers("--no-leader-elect"):
@@ -82,11 +83,12 @@ def test_request_is_deleted_in_the_middle(stage: Stage) -> None:
 
 
 def test_servers_are_restarted_in_the_middle(stage: Stage) -> None:
-    """One in good order, one not: answers are lost, nobody listens, and the migration goes on."""
+    """One is stopped, one is killed: responses are lost, connections are refused, and the
+    migration continues."""
     one, two = stage.servers
     with stage.controllers("--no-leader-elect", *SLOWLY):
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
-        one.kill()  # the one that is asked
+        one.kill()  # the one that gets the requests
         one.start()
         before = stage.scanned()
         stage.wait(lambda: stage.scanned() > before or stage.is_complete(), "it goes on")
@@ -96,8 +98,8 @@ def test_servers_are_restarted_in_the_middle(stage: Stage) -> None:
 
 
 def test_server_is_rolled_back(stage: Stage) -> None:
-    """Whenever one server goes back to the older release, the migration ends before its next page
-    and its request goes; when it is upgraded again, everything is migrated again."""
+    """Whenever one server is rolled back to the older release, the migration ends before its
+    next page and is deleted; when the server is upgraded again, everything is migrated again."""
     keeps, returns = stage.servers
     chance = random.Random(SEED)
     points = [chance.randrange(2 * COUNT) for _ in range(SIZES.migration_rollbacks)]
@@ -120,21 +122,21 @@ def test_server_is_rolled_back(stage: Stage) -> None:
 
 
 def is_running(stage: Stage) -> bool:
-    """Whether there is a request that has not ended."""
-    return bool(stage.request()) and not {"Failed", "Succeeded"} & stage.conditions().keys()
+    """Returns whether there is a migration that has not ended."""
+    return bool(stage.migration()) and not {"Failed", "Succeeded"} & stage.conditions().keys()
 
 
 @in_few_stores
 def test_object_that_cannot_be_read(stage: Stage) -> None:
-    """It fails the migration by its name; all others are done, and nothing is claimed. When it is
-    mended, the next try completes."""
+    """It fails the migration by name; all others are migrated, and the state is not narrowed.
+    When it is fixed, the next attempt completes."""
     broken = f"{OLD}0007"
     stage.plant_raw({broken: GARBAGE})
     with stage.controllers("--no-leader-elect"):
         stage.wait(lambda: "Failed" in stage.conditions(), "it fails")
         assert stage.conditions()["Failed"] == ("True", "ObjectsFailed")
         assert "Succeeded" not in stage.conditions()
-        failed = stage.request()
+        failed = stage.migration()
         [named] = failed["status"]["failedObjects"]
         assert (named["namespace"], named["name"]) == ("default", broken)
         history = stage.history()
@@ -149,8 +151,8 @@ def test_object_that_cannot_be_read(stage: Stage) -> None:
 
 
 @in_few_stores
-def test_two_at_once(stage: Stage) -> None:
-    """Two processes that do not know of each other do the same twice, and nothing wrong."""
+def test_two_processes_at_once(stage: Stage) -> None:
+    """Two independent processes repeat the same work without a violation."""
     with (
         stage.controllers("--no-leader-elect", *SLOWLY),
         stage.controllers("--no-leader-elect", *SLOWLY, server=1),
@@ -161,8 +163,9 @@ def test_two_at_once(stage: Stage) -> None:
 
 
 @in_few_stores
-def test_leader_stands_still(stage: Stage) -> None:
-    """Another takes over when its lease has run out; when it wakes up, nothing goes back."""
+def test_leader_is_paused(stage: Stage) -> None:
+    """Another process takes over when the lease has expired; when the first resumes, no progress
+    is undone."""
     lease = ("--lease-seconds", str(LEASE_SECONDS))
     with stage.controllers(*SLOWEST, *lease) as leader:
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
@@ -183,13 +186,13 @@ def test_leader_stands_still(stage: Stage) -> None:
 
 
 def collects_first(stage: Stage, process: ControllersProcess) -> bool:
-    """Whether a process holds the lease of the migrator."""
+    """Returns whether a process holds the lease of the migrator."""
     lease = stage.ask("GET", f"{LEASES}/restow-migrator") or {}
     return f"_{process.pid}_" in str(lease.get("spec", {}).get("holderIdentity", ""))
 
 
 def test_ends_under_writes(stage: Stage) -> None:
-    """Clients that create, update and delete all the time do not keep a migration from its end."""
+    """Clients that create, update and delete constantly do not prevent completion."""
     with (
         Hammer(stage.servers[0], writers=1, gap_seconds=GAP_SECONDS, prefix="a") as one,
         Hammer(stage.servers[1], writers=1, gap_seconds=GAP_SECONDS, prefix="b") as two,

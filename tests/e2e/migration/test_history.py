@@ -1,4 +1,4 @@
-"""The judge of the other tests: it must see what goes wrong, or they prove nothing."""
+"""The checker of the other tests must detect violations, or they prove nothing."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def stored(number: int, version: str) -> Put:
     return Put(Key(f"{ROOT}default/{OLD}{number:04d}"), old_object(number, version))
 
 
-async def played(*writes: Write) -> History:
-    """The history of these writes, behind two old objects of which the hashes tell."""
+async def replayed(*writes: Write) -> History:
+    """Returns the history of these writes, after two old objects whose version the hashes
+    contain."""
     storage = MemoryStorage()
     for first in (agreed(V2, 1), persisted(H1, H2), stored(1, V1), stored(2, V1)):
         await storage.commit(Transaction(writes=(first,)))
@@ -51,40 +52,40 @@ async def played(*writes: Write) -> History:
     return await replay(storage, begun)
 
 
-async def test_a_good_end() -> None:
-    """All rewritten, then narrowed: nothing is broken."""
-    history = await played(stored(1, V2), stored(2, V2), persisted(H2))
+async def test_a_valid_history() -> None:
+    """All rewritten, then narrowed: no violation."""
+    history = await replayed(stored(1, V2), stored(2, V2), persisted(H2))
     assert not history.broken
     assert (history.rewritten, history.narrowed, history.left) == (2, 1, {V2: 2})
     assert history.late == []
 
 
 async def test_narrowed_too_early() -> None:
-    """An object that the hashes do not tell of is seen, also if it is only there for a moment."""
-    history = await played(stored(1, V2), persisted(H2), stored(2, V2))
+    """An object in a version without a hash is detected, even if it exists only briefly."""
+    history = await replayed(stored(1, V2), persisted(H2), stored(2, V2))
     assert [each[:2] for each in history.broken] == ["M4"]
-    history = await played(stored(1, V2), stored(2, V2), persisted(H2), stored(3, V1))
+    history = await replayed(stored(1, V2), stored(2, V2), persisted(H2), stored(3, V1))
     assert [each[:2] for each in history.broken] == ["M4"]
 
 
 async def test_narrowed_without_agreement() -> None:
-    """Hashes that become fewer while servers do not agree are seen, whatever is stored."""
-    history = await played(stored(1, V2), stored(2, V2), agreed(None, 2), persisted(H2))
+    """A narrowed state while servers do not agree is detected, whatever is stored."""
+    history = await replayed(stored(1, V2), stored(2, V2), agreed(None, 2), persisted(H2))
     assert [each[:2] for each in history.broken] == ["M5"]
 
 
-async def test_what_cannot_be_read_is_in_no_version() -> None:
-    """Nothing but `Unknown` stands for it."""
+async def test_unreadable_values_need_unknown() -> None:
+    """Only `Unknown` covers it."""
     garbage = Put(Key(f"{ROOT}default/{OLD}0001"), b"garbage")
-    history = await played(garbage)
+    history = await replayed(garbage)
     assert [each[:2] for each in history.broken] == ["M4"]
-    assert not (await played(persisted("Unknown", H1, H2), garbage)).broken
+    assert not (await replayed(persisted("Unknown", H1, H2), garbage)).broken
 
 
 async def test_rewritten_late() -> None:
-    """What is rewritten without agreement, or after a request is gone, is counted."""
+    """Rewrites without agreement, or after a migration was deleted, are counted."""
     request = Put(Key(f"{REQUESTS_ROOT}m"), b"{}")
-    history = await played(agreed(None, 2), stored(1, V2), agreed(V2, 3), stored(2, V2))
+    history = await replayed(agreed(None, 2), stored(1, V2), agreed(V2, 3), stored(2, V2))
     assert history.late == [1]
-    history = await played(request, stored(1, V2), Delete(request.key), stored(2, V2))
+    history = await replayed(request, stored(1, V2), Delete(request.key), stored(2, V2))
     assert (history.rewritten, history.since_deletion) == (2, 1)

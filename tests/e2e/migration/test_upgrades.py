@@ -1,4 +1,4 @@
-"""Rolling upgrades under writes: what is stored follows, and nobody is turned away."""
+"""Rolling upgrades under writes: objects are migrated, and no client gets an error."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LABEL: Final = '{resource="example.com/v2, Resource=widgets"}'
 
 
 def test_rolling_upgrade(bare_stage: Stage, tmp_path: Path) -> None:
-    """Three servers are replaced one by one while clients write: at the end all is stored in the
-    new version, it is known to be, it is told, and no client was refused anything."""
+    """Three servers are replaced one by one while clients write: at the end all objects are in
+    the new version, the state and Events report it, and no client got an unexpected error."""
     stage, count = bare_stage, SIZES.migration_objects
     stage.plant(count)
     stage.servers = stage.cluster.start("x+1", "x+1", "x+1")
-    stage.know_the_rest()
+    stage.verify_other_kinds()
     with stage.controllers() as controllers, ExitStack() as stack:
         stage.wait(lambda: stage.persisted() == [HASHES[V1]], "v1 is known")
         hammers = [
@@ -43,7 +43,7 @@ def test_rolling_upgrade(bare_stage: Stage, tmp_path: Path) -> None:
         stack.close()
         stage.wait(lambda: "MigrationSucceeded" in stage.reasons(), "it is told")
         _, metrics = controllers.get("/metrics")
-        check_told(Kubectl.found(binaries()[0], stage.servers[1], tmp_path / "home"))
+        check_reported(Kubectl.found(binaries()[0], stage.servers[1], tmp_path / "home"))
     assert not [each for hammer in hammers for each in hammer.answers if not is_expected(each)]
     [line] = [each for each in metrics.splitlines() if each.startswith(MIGRATED + LABEL)]
     assert float(line.split()[-1]) >= count
@@ -55,12 +55,12 @@ def test_rolling_upgrade(bare_stage: Stage, tmp_path: Path) -> None:
 
 
 def is_expected(answer: Answer) -> bool:
-    """Done, put off, or in the way of somebody else, as any client must expect."""
+    """Done, retryable, or a conflict, as any client must expect."""
     return answer.is_fair or answer.status == 409
 
 
-def check_told(kubectl: Kubectl) -> None:
-    """A person sees what happened, and that it is over."""
+def check_reported(kubectl: Kubectl) -> None:
+    """kubectl shows what happened, and that it is complete."""
     lines = kubectl.run("get", "events").splitlines()
     about = "\n".join(line for line in lines if "widgets" in line)
     for reason in ("MigrationRequested", "MigrationStarted", "MigrationSucceeded"):

@@ -1,4 +1,5 @@
-"""A whole cluster is lost and comes back: backup, restore, doctor and preflight on real servers."""
+"""A complete cluster is lost and recovered: backup, restore, doctor and preflight on real
+servers."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def get(server: ServerProcess, path: str) -> Any:
 
 
 def servers_of(server: ServerProcess) -> set[str]:
-    """Who is said to write config maps."""
+    """Returns the servers with an entry for config maps."""
     return {each["apiServerID"] for each in get(server, REPORT)["status"]["storageVersions"]}
 
 
@@ -60,7 +61,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
 def test_a_lost_cluster_comes_back(
     store: str, tmp_path: Path, etcd: EtcdCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All objects are there, at new versions; old watches are sent away; the dead are collected."""
+    """All objects exist, at new versions; old watches get 410; expired entries are garbage
+    collected."""
     address = etcd.url if store == "etcd" else f"sqlite:{tmp_path / 'old' / 'store.db'}"
     old = ServerProcess(tmp_path / "old", store=address, arguments=(*LEASE, *RELEASE))
     with old:
@@ -95,10 +97,12 @@ def test_a_lost_cluster_comes_back(
 
 
 def check_tools(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    """Doctor and preflight find the restored cluster well, and its next release safe."""
+    """Doctor finds no problem in the restored cluster, and preflight calls its next release
+    safe."""
     code, told = run(capsys, "doctor", "--data-dir", str(server.data_dir))
     bad = [each for each in told["findings"] if each["level"] != "ok"]
-    # Nobody migrates here, so what is stored is known to nobody; the machine's disk is its own.
+    # No controllers run here, so the stored versions are not verified; the machine's disk is its
+    # own.
     assert {each["check"] for each in bad} <= {"stored versions", "disk"}
     assert {"servers", "clock", "certificate", "agreement", "store", "keys"} <= {
         each["check"] for each in told["findings"]
@@ -114,7 +118,7 @@ def check_tools(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_preflight_follows_a_roll(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Objects of a kind that a release lacks, and servers that differ, are in the way."""
+    """Objects of a kind that a release lacks, and servers that disagree, are blockers."""
     with ServerProcess(tmp_path / "one", arguments=("--release", "x+1")) as one:
         kubeconfig = str(one.kubeconfig)
         words = ("preflight", "--kubeconfig", kubeconfig, "--to")
@@ -137,8 +141,11 @@ def test_preflight_follows_a_roll(tmp_path: Path, capsys: pytest.CaptureFixture[
             ]
 
 
-def test_voters_keep_what_was_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a vote the same step is only warned of: nobody writes what others cannot read."""
+def test_voters_keep_the_selected_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a vote the same step causes only a warning: no server writes a version that others
+    cannot read."""
     arguments = (*RELEASE, "--coordination", "vote")
     with ServerProcess(tmp_path / "one", arguments=arguments) as one:
         words = ("preflight", "--kubeconfig", str(one.kubeconfig), "--to", "x+2")
@@ -150,10 +157,8 @@ def test_voters_keep_what_was_selected(tmp_path: Path, capsys: pytest.CaptureFix
         ]
 
 
-def test_preflight_says_what_it_cannot_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A cluster that is not there, and a release that is none, are wrong usage."""
+def test_preflight_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unreachable cluster and an invalid release are usage errors."""
     assert main(["preflight", "--to", "x", "--kubeconfig", str(tmp_path / "nothing")]) == 2
     assert "no such file" in capsys.readouterr().err
     with ServerProcess(tmp_path / "one") as one:

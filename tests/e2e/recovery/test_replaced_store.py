@@ -1,4 +1,4 @@
-"""A store is exchanged under real servers: no acknowledged write is lost without a word."""
+"""A store is replaced under real servers: no acknowledged write is lost silently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create(server: ServerProcess, name: str) -> tuple[int, str]:
 
 
 def names(server: ServerProcess, query: str = "") -> set[str] | int:
-    """The config maps that a server lists, or its status."""
+    """Returns the config maps that a server lists, or its status."""
     status, answer = server.get(CONFIG_MAPS + query)
     if status != 200:
         return status
@@ -49,7 +49,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 def refusal(server: ServerProcess) -> str:
-    """What a start is refused with."""
+    """Returns the message of a refused start."""
     with pytest.raises(ProcessFailed):
         server.start()
     server.kill()
@@ -67,7 +67,7 @@ def findings(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, st
 def test_a_file_that_is_replaced_under_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Writes end at once, readers and probes are told, and a restart does not damage the file."""
+    """Writes fail at once, reads and probes report it, and a restart does not damage the file."""
     server = ServerProcess(tmp_path / "one", arguments=LEASE)
     store = server.data_dir / "store.db"
     with server:
@@ -92,7 +92,7 @@ def test_a_file_that_is_replaced_under_a_server(
 
 
 def test_a_file_with_two_names(tmp_path: Path) -> None:
-    """No second server starts on the other name, and the first stops until the name is gone."""
+    """No second server starts on the other name, and the first stops until that name is removed."""
     server = ServerProcess(tmp_path / "one", arguments=LEASE)
     with server:
         assert create(server, "before")[0] == 201
@@ -156,7 +156,7 @@ def test_a_log_that_is_deleted_under_a_server(
 def test_a_log_that_is_truncated_under_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The doctor answers within seconds, although every request to the server fails."""
+    """The doctor finishes within seconds, although every request to the server fails."""
     server = ServerProcess(tmp_path / "one", arguments=LEASE)
     with server:
         assert create(server, "before")[0] == 201
@@ -166,8 +166,8 @@ def test_a_log_that_is_truncated_under_a_server(
         server.kill()
 
 
-def go_back(member: EtcdMember, copy: Path) -> None:
-    """Put an earlier copy of a stopped etcd's data in the place of its data."""
+def restore_copy(member: EtcdMember, copy: Path) -> None:
+    """Replaces the data of a stopped etcd by an earlier copy."""
     member.stop()
     data = data_of(member)
     shutil.rmtree(data)
@@ -188,7 +188,8 @@ def test_an_etcd_that_goes_back_under_servers(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Nothing is served from caches; after an operator has accepted it, all goes on by itself."""
+    """No request is served from caches; after an operator has accepted it, all continues by
+    itself."""
     with start_etcd(tmp_path / "etcd") as etcd:
         (member,) = etcd.members
         server = ServerProcess(tmp_path / "one", store=etcd.url, arguments=LEASE)
@@ -203,12 +204,12 @@ def test_an_etcd_that_goes_back_under_servers(
             for number in range(50):
                 assert create(server, f"new-{number}")[0] == 201
             version = json.loads(create(server, "last")[1])["metadata"]["resourceVersion"]
-            go_back(member, tmp_path / "copy")
+            restore_copy(member, tmp_path / "copy")
             wait_for(lambda: names(server) == 503, "reads are refused")
             assert names(server, "?resourceVersion=0") == 503
             assert create(server, "lost")[0] != 201
             wait_for(lambda: server.get("/readyz")[0] == 500, "it is not ready")
-            time.sleep(2)  # it stays so
+            time.sleep(2)  # and it stays so
             assert names(server, "?resourceVersion=0") == 503
             assert "restow store accept" in server.get("/readyz/store-identity")[1]
             assert main(["store", "accept", "--store", etcd.url, "--yes"]) == 0
@@ -222,8 +223,8 @@ def test_an_etcd_that_goes_back_under_servers(
 
 
 def test_an_etcd_whose_keys_are_deleted_under_servers(tmp_path: Path) -> None:
-    """It has no identity any more. No server joins it again, so that no write is acknowledged and
-    no key appears in it, also between two renewals of the lease."""
+    """It has no identity any more. No server joins it again, so that no write is acknowledged
+    and no key is written to it, also between two renewals of the lease."""
     renewals = ("--identity-lease-renew-interval-seconds", "5")
     with start_etcd(tmp_path / "etcd") as etcd:
         server = ServerProcess(tmp_path / "one", store=etcd.url, arguments=renewals)
@@ -243,5 +244,5 @@ def test_an_etcd_whose_keys_are_deleted_under_servers(tmp_path: Path) -> None:
             assert "it has no identity" in server.get("/readyz/store-identity")[1]
             left = etcd.etcdctl("get", "/", "--prefix", "--keys-only")
             assert "/registry/" not in left
-            # Not 404, which would say that there is no such resource.
+            # Not 404, which would mean that the resource does not exist.
             assert server.get(custom)[0] == 503

@@ -17,7 +17,7 @@ WIDGET = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: NAME}\n"
 
 
 def create(up: Up, tmp_path: Path, name: str) -> int:
-    """Create a widget; its resource version."""
+    """Creates a widget; returns its resource version."""
     manifest = tmp_path / "widget.yaml"
     manifest.write_text(WIDGET.replace("NAME", name))
     found = up.kubectl("create", f"--filename={manifest}", "--output=json")
@@ -29,7 +29,7 @@ def get(up: Up, path: str) -> Any:
 
 
 def replace_widget(up: Up, tmp_path: Path, found: Any, *, version: int) -> str:
-    """Write a widget as a client that read it at this resource version; why it is refused."""
+    """Updates a widget as a client that read it at this resource version; returns the refusal."""
     found["metadata"]["resourceVersion"] = str(version)
     manifest = tmp_path / "widget.json"
     manifest.write_text(json.dumps(found))
@@ -39,7 +39,7 @@ def replace_widget(up: Up, tmp_path: Path, found: Any, *, version: int) -> str:
 
 
 def upgrade(up: Up, release: str) -> None:
-    """Roll as soon as it is safe: when the objects are migrated and verified."""
+    """Upgrades as soon as it is safe: when the objects are migrated and verified."""
     wait_for(
         lambda: up.run("upgrade", f"--to={release}", "--yes").returncode == 0,
         f"the servers run {release}",
@@ -48,8 +48,9 @@ def upgrade(up: Up, release: str) -> None:
 
 
 def test_an_older_backup_in_an_upgraded_cluster(tmp_path: Path) -> None:
-    """`restore` says that x+1 can read it and x+3 cannot, and `up` starts with x+1: by itself, with
-    the keys that are there. Resource versions of after the backup are gone, not served again."""
+    """`restore` reports that x+1 can read it and x+3 cannot, and `up` starts with x+1:
+    automatically, with the existing keys. Resource versions from after the backup are expired,
+    not served again."""
     data_dir, backup = tmp_path / "d", tmp_path / "a.backup"
     with Up(data_dir, "--port=0", "--servers=1", "--release=x+1") as up:
         up.ready()
@@ -91,7 +92,7 @@ def test_an_older_backup_in_an_upgraded_cluster(tmp_path: Path) -> None:
         gone = up.kubectl("get", f"--raw={WIDGETS}?watch=true&resourceVersion={late}")
         assert json.loads(gone.splitlines()[0])["object"]["code"] == 410
         assert replace_widget(up, tmp_path, listed["items"][0], version=late) == "Conflict"
-        # From now on it is a cluster like any other.
+        # From now on it is an ordinary cluster.
         upgrade(up, "x+2")
         assert up.stop() == 0
     with Up(data_dir, "--release=x+1") as up:
@@ -108,11 +109,11 @@ def etcd(tmp_path: Path) -> Iterator[EtcdCluster]:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "etcd"])
-def test_a_release_is_chosen_by_hand(
+def test_a_release_is_chosen_explicitly(
     store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """After a restore `--release` is accepted once, though the servers ran another one. The data
-    directory of a cluster on an external etcd knows its address."""
+    directory of a cluster on an external etcd contains its address."""
     data_dir, backup = tmp_path / "d", tmp_path / "a.backup"
     etcd = request.getfixturevalue("etcd") if store == "etcd" else None
     words = ("--port=0", "--servers=1", "--release=x+1", "--no-controllers")

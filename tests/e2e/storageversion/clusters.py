@@ -1,10 +1,9 @@
-"""Several real servers on one store, and that store seen from below.
+"""Several real servers on one store, and direct access to that store.
 
-A cluster begins without servers, on a store of its own, with keys that all its servers share, so
-that any number of them can be started at once. A server that a test will pause or kill is *mortal*:
-if it shows nothing for `LEASE_SECONDS` it is taken for dead by the others. These have the usual
-time, so that a busy machine does not make dead ones of them; where a test could not bear even that,
-it makes them `IMMORTAL`.
+A cluster starts without servers, on a store of its own, with keys that all its servers share, so
+that any number of them can be started at once. A server that a test will pause or kill gets a
+`SHORT_LEASE`, which expires after `LEASE_SECONDS`. The others have the default lease, so that it
+does not expire on a busy machine; tests that could not tolerate even that use an `ENDLESS_LEASE`.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from tests.support.storageversion_audit import audit_history
 
 LEASE_SECONDS: Final = 3
 RENEW_SECONDS: Final = 1
-MORTAL: Final = (
+SHORT_LEASE: Final = (
     *("--identity-lease-duration-seconds", str(LEASE_SECONDS)),
     *("--identity-lease-renew-interval-seconds", str(RENEW_SECONDS)),
 )
-IMMORTAL: Final = ("--identity-lease-duration-seconds", "3600")
-"""However long the machine stands still."""
+ENDLESS_LEASE: Final = ("--identity-lease-duration-seconds", "3600")
+"""Longer than any pause of the machine."""
 WAIT_SECONDS_MAX: Final = 40.0
-"""For whatever must happen sooner or later: a busy machine is no failure."""
+"""For eventual conditions: a busy machine is no failure."""
 POLL_SECONDS: Final = 0.05
 STOP_SECONDS_MAX: Final = 5.0
-"""For the orderly end of a server."""
+"""For the graceful stop of a server."""
 
 REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -54,17 +53,17 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Servers that share a store and keys. Made without servers."""
+    """Servers that share a store and keys. Created without servers."""
 
     def __init__(self, directory: Path, store: str, pki_dir: Path) -> None:
         self.directory = directory
         self.store = store
         self.servers: list[ServerProcess] = []
-        """All that were ever made, running or not."""
+        """All servers that were ever created, running or not."""
         self._pki_dir = pki_dir
 
     def server(self, release: str = "x+1", *arguments: str) -> ServerProcess:
-        """A new server, not started."""
+        """Creates a new server without starting it."""
         data_dir = self.directory / f"server-{len(self.servers) + 1}"
         data_dir.mkdir(mode=0o700, parents=True)
         shutil.copytree(self._pki_dir, data_dir / "pki")
@@ -75,14 +74,14 @@ class Cluster:
         return server
 
     def start(
-        self, *releases: str, mortals: int = 0, others: Sequence[str] = ()
+        self, *releases: str, short_leases: int = 0, others: Sequence[str] = ()
     ) -> list[ServerProcess]:
-        """A server of each of these releases, started together; returns when all are ready.
+        """Starts a server of each of these releases together; returns when all are ready.
 
-        The first so many are mortal; the others have those arguments.
+        The first `short_leases` servers get a short lease, the others get the arguments `others`.
         """
         servers = [
-            self.server(release, *(MORTAL if number < mortals else others))
+            self.server(release, *(SHORT_LEASE if number < short_leases else others))
             for number, release in enumerate(releases)
         ]
         for server in servers:
@@ -90,14 +89,14 @@ class Cluster:
         return [server.wait_ready(seconds_max=WAIT_SECONDS_MAX) for server in servers]
 
     def close(self) -> None:
-        """End all processes."""
+        """Ends all processes."""
         for server in self.servers:
             server.kill()
 
-    # What is in the store, whatever the servers say.
+    # Contents of the store, independent of the servers.
 
     def look(self, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
-        """Do something with the store itself."""
+        """Runs a coroutine on the store itself."""
 
         async def run() -> T:
             storage = await open_storage(self.store, Runtime.system())
@@ -115,25 +114,25 @@ class Cluster:
         return self.look(read)
 
     def members(self) -> set[ServerId]:
-        """The servers that have a key."""
+        """Returns the servers with a membership record."""
         return set(self._members())
 
     def id_of(self, server: ServerProcess) -> ServerId:
-        """The identity of a server that lives."""
+        """Returns the identity of a running server."""
         wait_for(lambda: self.find_id(server), "it has a key", servers=[server])
         found = self.find_id(server)
         assert found is not None, "it had one a moment ago"
         return found
 
     def find_id(self, server: ServerProcess) -> ServerId | None:
-        """The identity of a server, if it has a key."""
+        """Returns the identity of a server, if it has a membership record."""
         for server_id, address in self._members().items():
             if address.endswith(f":{server.port}"):
                 return server_id
         return None
 
     def _members(self) -> dict[ServerId, str]:
-        """The servers that have a key, with their addresses."""
+        """Returns the servers with a membership record, with their addresses."""
 
         async def read(storage: Storage) -> dict[ServerId, str]:
             found = (await storage.range(Span.of_prefix(SERVERS_PREFIX))).items
@@ -144,8 +143,8 @@ class Cluster:
 
         return self.look(read)
 
-    def traces(self, server_id: ServerId) -> list[str]:
-        """Everything in the store that stands for a server."""
+    def records_of(self, server_id: ServerId) -> list[str]:
+        """Returns all keys in the store that belong to a server."""
 
         async def read(storage: Storage) -> list[str]:
             found = (await storage.range(Span.of_prefix("/"))).items
@@ -160,7 +159,7 @@ class Cluster:
         return self.look(read)
 
     def encoders(self, server_id: ServerId) -> set[str]:
-        """The resources that a server has reported."""
+        """Returns the resources that a server has reported."""
         found = (parse_encoder_key(_key(key)) for key in self.keys(ENCODERS_PREFIX))
         return {name for each, name in found if each == server_id}
 
@@ -168,7 +167,8 @@ class Cluster:
         return {key.removeprefix(LEASES_PREFIX) for key in self.keys(LEASES_PREFIX)}
 
     def audit(self) -> int:
-        """See that nothing was ever written in a version that nobody reported; how many objects."""
+        """Checks that no object was ever written in a version that was not reported; returns the
+        number of objects."""
         catalog = release_catalog(shipped_release("x+1"))
         return self.look(lambda storage: audit_history(storage, catalog))
 
@@ -177,30 +177,30 @@ def _key(text: str) -> Any:
     return text
 
 
-# What servers say.
+# Answers of the servers.
 
 
 def call(server: ServerProcess, method: str, path: str, body: object = None) -> Any:
-    """The answer to a request that must succeed."""
+    """Returns the response to a request that must succeed."""
     code, answer = server.request(method, path, body)
     assert code in (200, 201), f"{method} {path}: {code} {answer}"
     return json.loads(answer)
 
 
 def report(server: ServerProcess, name: str = WIDGETS_NAME) -> dict[str, Any]:
-    """What a server shows of how a resource is written."""
+    """Returns the StorageVersion status of a resource, from one server."""
     found: dict[str, Any] = call(server, "GET", f"{REPORTS}/{name}")["status"]
     return found
 
 
 def common(server: ServerProcess, name: str = WIDGETS_NAME) -> str | None:
-    """The version that all servers write, as one of them shows it."""
+    """Returns the common encoding version, from one server."""
     found: str | None = report(server, name).get("commonEncodingVersion")
     return found
 
 
 def entries(server: ServerProcess, name: str = WIDGETS_NAME) -> dict[str, str]:
-    """The version that each server writes, as one of them shows it."""
+    """Returns the encoding version of each server, from one server."""
     return {
         entry["apiServerID"]: entry["encodingVersion"]
         for entry in report(server, name).get("storageVersions", [])
@@ -208,7 +208,7 @@ def entries(server: ServerProcess, name: str = WIDGETS_NAME) -> dict[str, str]:
 
 
 def reports(server: ServerProcess) -> dict[str, set[str]]:
-    """Who has reported each resource."""
+    """Returns the servers that have reported each resource."""
     return {
         item["metadata"]["name"]: {
             entry["apiServerID"] for entry in item["status"].get("storageVersions", [])
@@ -232,7 +232,7 @@ def is_ready(server: ServerProcess) -> bool:
 def wait_for(
     condition: Callable[[], object], what: str, *, servers: Sequence[ServerProcess] = ()
 ) -> None:
-    """Wait until a condition holds; if it never does, `servers` tell what they logged."""
+    """Waits until a condition holds; after a time limit it fails with the logs of `servers`."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         if time.monotonic() > deadline:
@@ -242,7 +242,7 @@ def wait_for(
 
 
 def replace(server: ServerProcess, release: str) -> None:
-    """Stop a server in good order and start another release in its place."""
+    """Stops a server and starts another release instead."""
     arguments = list(server.arguments)
     arguments[arguments.index("--release") + 1] = release
     assert server.stop(seconds_max=STOP_SECONDS_MAX) == 0

@@ -23,7 +23,7 @@ NewCluster = Callable[[str], Cluster]
 
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keys that are made once and copied for every server."""
+    """Keys that are created once and copied for every server."""
     directory = tmp_path_factory.mktemp("keys") / "pki"
     ensure_pki(directory, Runtime.system(), PkiOptions(bind="127.0.0.1"))
     return directory
@@ -31,7 +31,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def new_cluster(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
-    """Makes clusters without servers, each on an empty store; all end with the module."""
+    """Creates clusters without servers, each on an empty store; all end with the module."""
     with ExitStack() as stack:
 
         def make(store: str) -> Cluster:

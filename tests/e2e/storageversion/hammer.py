@@ -1,4 +1,4 @@
-"""Clients that write without a pause, and keep every answer."""
+"""Clients that write continuously, and keep every response."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 REQUESTS_MAX: Final = 100_000
 _CONNECT_AGAIN_SECONDS: Final = 0.001
 _ALREADY_DONE: Final = {("POST", 409): 201, ("DELETE", 404): 200}
-"""What is said of a write that has happened before, and what would have been said then."""
+"""Reason of a refused retry if the first attempt was done, and the status of the first attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for a write."""
+    """The response to a write."""
 
     method: str
     path: str
@@ -33,17 +33,18 @@ class Answer:
 
     @property
     def is_fair(self) -> bool:
-        """Done, or put off with a time to come again."""
+        """Returns whether it is a success, or an error with Retry-After."""
         return self.status in (200, 201) or (self.status == 503 and self.retry_after is not None)
 
     @property
     def is_unknown(self) -> bool:
-        """Not even the server knows whether it is done: its store has not answered in time."""
+        """Returns whether the outcome is unknown even to the server: its store has not responded
+        in time."""
         return self.status == 504 and "not known whether the write has happened" in self.text
 
 
 class Client:
-    """One connection, made when it is first needed."""
+    """One connection, opened when it is first needed."""
 
     def __init__(self, server: ServerProcess, *, seconds_max: float = WAIT_SECONDS_MAX) -> None:
         token = (server.pki_dir / "admin.token").read_text().strip()
@@ -65,14 +66,14 @@ class Client:
     def send(
         self, method: str, path: str, body: object = None, *, content_type: str = ""
     ) -> Answer:
-        """One request; raises OSError or HTTPException when there is no answer."""
+        """Sends one request; raises OSError or HTTPException when there is no response."""
         headers = self._headers | ({"Content-Type": content_type} if content_type else {})
         data = None if body is None else json.dumps(body)
         self._connection.request(method, path, data, headers)
         return self._answer(method, path)
 
     def begin(self, path: str, body: dict[str, Any]) -> bytes:
-        """Send the head and half of the body of a POST; the rest."""
+        """Sends the head and half of the body of a POST; returns the rest."""
         data = json.dumps(body).encode()
         self._connection.putrequest("POST", path)
         for name, value in (*self._headers.items(), ("Content-Length", str(len(data)))):
@@ -85,7 +86,7 @@ class Client:
         self._connection.send(rest)
 
     def answer(self, path: str) -> Answer:
-        """The answer to what was begun and finished."""
+        """Returns the response to a request sent by `begin` and `finish`."""
         return self._answer("POST", path)
 
     def _answer(self, method: str, path: str) -> Answer:
@@ -100,16 +101,16 @@ class Hammer:
     def __init__(
         self, server: ServerProcess, *, writers: int, gap_seconds: float = 0.0, prefix: str = "w"
     ) -> None:
-        """The server need not listen yet, but its port must be known. Several hammers at once need
-        names of their own, each a prefix."""
+        """The server need not listen yet, but its port must be known. Concurrent hammers need
+        different prefixes for their objects."""
         self._server = server
         self._prefix = prefix
         self._gap_seconds = gap_seconds
         self._stop = threading.Event()
         self.answers: list[Answer] = []
-        """In the order in which they came."""
+        """In order of arrival."""
         self.unknown = 0
-        """How many others said that the outcome is not known; then the write was sent again."""
+        """The number of responses with an unknown outcome, after which the write was sent again."""
         self._threads = [
             threading.Thread(target=self._write, args=[number], daemon=True)
             for number in range(writers)
@@ -127,7 +128,7 @@ class Hammer:
             assert not thread.is_alive(), "a request is never answered"
 
     def wait_for_successes(self, wanted: int) -> None:
-        """Wait until so many more writes were done."""
+        """Waits for this many more successful writes."""
         known, deadline = len(self.answers), time.monotonic() + WAIT_SECONDS_MAX
         while sum(answer.status < 300 for answer in self.answers[known:]) < wanted:
             assert time.monotonic() < deadline, self.answers[-3:]
@@ -146,7 +147,7 @@ class Hammer:
                 if made.status == 201 and number % 3 == 0:
                     self._send(client, "DELETE", f"{path}/{name}")
             except (OSError, http.client.HTTPException):
-                # Nobody listens yet, or the server has hung up.
+                # No server listens yet, or it has closed the connection.
                 client.close()
                 self._stop.wait(_CONNECT_AGAIN_SECONDS)
             if self._stop.wait(self._gap_seconds):
@@ -160,7 +161,7 @@ class Hammer:
         while answer.is_unknown and not self._stop.is_set():
             self.unknown += 1
             answer = client.send(method, path, body, content_type=content_type)
-            # Nobody else writes what has this name: what is done already, was done by us.
+            # No other client writes this name: if it exists, an earlier attempt created it.
             done = _ALREADY_DONE.get((method, answer.status), answer.status)
             answer = replace(answer, status=done)
         self.answers.append(answer)

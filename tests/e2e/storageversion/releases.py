@@ -1,4 +1,4 @@
-"""Releases made for a test: the kind that moves between versions, and any number of others."""
+"""Releases made for a test: the kind that changes its version, and any number of others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def write_release(path: Path, *, others: int, widgets: str = "") -> Path:
-    """A release with so many kinds that are data only; `widgets` are stored in a version."""
+    """Writes a release with this many data-only kinds; `widgets` is their storage version."""
     kinds = [_kind("Widget", ["v1", "v2"], widgets)] if widgets else []
     kinds += [_kind(f"Kind{number}", ["v1"], "v1") for number in range(others)]
     path.write_text(json.dumps({"release": path.stem, "kinds": kinds}))  # JSON is YAML

@@ -1,4 +1,4 @@
-"""Servers that end: what is left of them goes, and the others agree again."""
+"""Servers that end: their entries are removed, and the others agree again."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tests.e2e.storageversion.clusters import (
 from tests.support.server_process import ServerProcess
 
 GONE_SECONDS_MAX: Final = LEASE_SECONDS + 2.0
-"""After a kill nothing of a server is left, and those who remain agree."""
+"""After a kill, the time until no entry of a server is left, and the others agree."""
 POLL_NOISE_SECONDS: Final = 1.0
-"""How late the look at it may be, on a busy machine."""
+"""Tolerance for a late check on a busy machine."""
 STOP_SECONDS_MAX: Final = 5.0
 
 
-def test_killed_server_is_forgotten(cluster: Cluster) -> None:
-    """What stood for a killed server is gone within its lease and two seconds, in every report, and
-    those who remain agree again."""
-    doomed, *others = cluster.start("x+1", "x+2", "x+2", mortals=1)
+def test_entries_of_a_killed_server_are_removed(cluster: Cluster) -> None:
+    """All entries of a killed server are removed within its lease and two seconds, in every
+    StorageVersion, and the others agree again."""
+    doomed, *others = cluster.start("x+1", "x+2", "x+2", short_leases=1)
     lost = cluster.id_of(doomed)
     assert all(lost in servers for servers in reports(others[0]).values())
     assert [common(server) for server in others] == [None, None]
     add_widget(doomed, "last-will")
     killed_at = time.monotonic()
     doomed.kill()
-    wait_for(lambda: not cluster.traces(lost), "nothing is left of it", servers=others)
+    wait_for(lambda: not cluster.records_of(lost), "nothing is left of it", servers=others)
     gone_seconds = time.monotonic() - killed_at
     assert gone_seconds <= GONE_SECONDS_MAX + POLL_SECONDS + POLL_NOISE_SECONDS
     assert [common(server) for server in others] == [V2, V2]
@@ -46,21 +46,21 @@ def test_killed_server_is_forgotten(cluster: Cluster) -> None:
 
 
 def test_stopped_server_withdraws(cluster: Cluster) -> None:
-    """A server that is asked to stop takes out its entries, keys and lease before it exits; the
-    last one leaves only what tells what may be stored."""
+    """A stopping server removes its entries, membership record and lease before it exits; the
+    last one leaves only the persisted versions."""
     one, two = cluster.start("x+1", "x+2")
     assert set(entries(one).values()) == {V1, V2}
     left = cluster.id_of(two)
     assert cluster.encoders(left) == set(reports(one))
     stop_in_time(two)
-    assert cluster.traces(left) == []
+    assert cluster.records_of(left) == []
     assert common(one) == V1
     last = cluster.id_of(one)
     stop_in_time(one)
     assert cluster.members() == set()
     assert cluster.identity_leases() == set()
     assert [key for key in cluster.keys("/") if "/apiserver-" in key] == []
-    assert cluster.traces(last) == []
+    assert cluster.records_of(last) == []
     assert cluster.keys("/registry/storageversions/") == []
     assert cluster.keys("/restow/epoch/") != []
 

@@ -1,7 +1,7 @@
-"""The feature gate StorageVersionAPI off between two releases: no answer is wrong afterwards.
+"""The feature gate StorageVersionAPI is off between two releases: no result is wrong afterwards.
 
 One server at a time on one store. `x+1` writes v1, `x+2` with the gate off writes v2, and `x` reads
-v1 only: it must not become ready, and nothing may call it safe.
+v1 only: it must not become ready, and no command may call it safe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Storage
 from restow.storageversion.object_codec import decode_report, report_key
 from tests.e2e.storageversion.clusters import (
-    MORTAL,
+    SHORT_LEASE,
     STATES,
     V1,
     V2,
@@ -64,7 +64,7 @@ def persisted(server: ServerProcess) -> list[str]:
 
 
 def common(cluster: Cluster) -> Any:
-    """The common version in the store, whatever the server serves."""
+    """Returns the common encoding version in the store, whatever the server serves."""
 
     async def read(storage: Storage) -> str | None:
         item = await storage.get(report_key(WIDGETS_NAME))
@@ -74,14 +74,14 @@ def common(cluster: Cluster) -> Any:
 
 
 def go_on(server: ServerProcess, how: End, release: str, *arguments: str) -> ServerProcess:
-    """End a server, and launch another release in its place, on the same port."""
+    """Ends a server, and launches another release instead, on the same port."""
     if how == "stop":
         assert server.stop() == 0
     else:
         server.kill()
-    # A server that was killed counts as running until its lease is over.
+    # A server that was killed counts as running until its lease has expired.
     change = "--change-coordination-mode"
-    server.arguments = ("--release", release, *MORTAL, change, *arguments)
+    server.arguments = ("--release", release, *SHORT_LEASE, change, *arguments)
     return server.launch()
 
 
@@ -90,14 +90,14 @@ def go_on(server: ServerProcess, how: End, release: str, *arguments: str) -> Ser
 def test_a_release_that_cannot_read_what_was_written_meanwhile(
     cluster: Cluster, ends: End, *, has_controllers: bool
 ) -> None:
-    """Gate on, off with a newer release, on with an older one: it stays out, its StorageState lists
-    "Unknown", and preflight and migrate say that it is not safe."""
+    """Gate on, off with a newer release, on with an older one: it does not become ready, its
+    StorageState lists "Unknown", and preflight and migrate report that it is not safe."""
     old, new = (
         storage_version_hash(GroupVersionKind.of(V1, "Widget")),
         storage_version_hash(GroupVersionKind.of(V2, "Widget")),
     )
     with ExitStack() as stack:
-        server = cluster.server("x+1", *MORTAL).start()
+        server = cluster.server("x+1", *SHORT_LEASE).start()
         add_widget(server, "a")
         if has_controllers:
             directory = cluster.directory / "controllers"
@@ -123,7 +123,7 @@ def test_a_release_that_cannot_read_what_was_written_meanwhile(
         asked = restow(server, "preflight", "--to", "x")
         assert asked.returncode != 0, asked.stdout
 
-        # And a release that reads both migrates it, after which all is known.
+        # And a release that reads both migrates it, after which the state is verified.
         go_on(server, ends, "x+2").wait_ready(seconds_max=60)
         wait_for(lambda: common(cluster) == V2, "the servers agree", servers=[server])
         if not has_controllers:

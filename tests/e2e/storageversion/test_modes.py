@@ -1,4 +1,4 @@
-"""Coordination switched off, on again, and servers that would not do as the others."""
+"""Coordination switched off and on again, and servers in different modes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from restow.storageversion.object_codec import REPORTS_PREFIX
 from restow.storageversion.raw_scan import version_of
 from tests.e2e.storageversion.clusters import (
     LEASES,
-    MORTAL,
     REPORTS,
+    SHORT_LEASE,
     STATES,
     V1,
     WIDGETS_NAME,
@@ -30,7 +30,7 @@ from tests.support.server_process import ServerProcess
 
 OFF = ("--feature-gates", "StorageVersionAPI=false,APIServerIdentity=false")
 CHANGE = "--change-coordination-mode"
-# Where nobody else is there who could take a slow server for a dead one.
+# For a single server, whose lease no other server could find expired.
 BRIEF = (
     *("--identity-lease-duration-seconds", "1"),
     *("--identity-lease-renew-interval-seconds", "0.4"),
@@ -42,7 +42,7 @@ def count(server: ServerProcess, path: str) -> int:
 
 
 def is_served(server: ServerProcess) -> bool:
-    """Whether a server shows the StorageVersion API, in all that tells of APIs."""
+    """Returns whether a server lists the StorageVersion API in all discovery documents."""
     groups = {each["name"] for each in call(server, "GET", "/apis")["groups"]}
     document = server.get("/apis/internal.apiserver.k8s.io/v1alpha1")[0] == 200
     schemas = (
@@ -55,8 +55,8 @@ def is_served(server: ServerProcess) -> bool:
 
 
 def test_runtime_config(cluster: Cluster) -> None:
-    """An API version that is switched off is not served, as in kube-apiserver; the server reports
-    all the same, and a name that it does not know is refused in one line."""
+    """An API version that is switched off is not served, as in kube-apiserver; the server still
+    reports, and an unknown API version is refused in one line."""
     internal, migration = "internal.apiserver.k8s.io/v1alpha1", "storagemigration.k8s.io"
     flag = f"--runtime-config={internal}=false,{migration}/v1beta1=false"
     with cluster.server("x+1", flag) as server:
@@ -75,8 +75,8 @@ def test_runtime_config(cluster: Cluster) -> None:
 
 
 def test_gates_off_and_on(cluster: Cluster) -> None:
-    """With the gates off a server writes at once, and no StorageVersions and leases; it does not
-    serve the StorageVersion API (KEP-2339). With the gates on again it reports as ever."""
+    """With the gates off a server writes at once, without StorageVersions and leases; it does
+    not serve the StorageVersion API (KEP-2339). With the gates on again it reports as before."""
     with cluster.server("x+1") as server:
         add_widget(server, "with-fence")
         states = count(server, STATES)
@@ -103,24 +103,26 @@ def test_gates_off_and_on(cluster: Cluster) -> None:
 
 
 def test_gates_off_after_a_kill(cluster: Cluster) -> None:
-    """What a killed server has left does not keep one with the gates off from starting, if it is
-    told to change modes. It unsets the agreement before its first write, and collects the entries
-    when their lease is over."""
+    """Entries of a killed server do not keep one with the gates off from starting, if it may
+    change modes. It unsets the common version before its first write, and garbage collects the
+    entries when their lease has expired."""
     killed = cluster.server("x+1", *BRIEF).start()
     lost = cluster.id_of(killed)
     killed.kill()
     with cluster.server("x+1", *BRIEF, *OFF, CHANGE) as server:
         add_widget(server, "without-fence")
         assert not is_served(server)
-        wait_for(lambda: not cluster.traces(lost), "its entries are collected", servers=[server])
+        wait_for(
+            lambda: not cluster.records_of(lost), "its entries are collected", servers=[server]
+        )
         assert server.stop() == 0
     [again] = cluster.start("x+1")
     assert common(again) == V1
 
 
 def test_another_mode(cluster: Cluster) -> None:
-    """A server that would write without a fence beside others is refused in one clear line; told
-    to change modes it comes up, and nothing is agreed upon while it runs."""
+    """A server that would write without a fence beside others is refused in one clear line; if
+    it may change modes it starts, and there is no common version while it runs."""
     [fenced] = cluster.start("x+1")
     with pytest.raises(ProcessFailed) as refused:
         cluster.server("x+1", *OFF).start()
@@ -130,7 +132,7 @@ def test_another_mode(cluster: Cluster) -> None:
     assert "Traceback" not in str(refused.value)
     assert common(fenced) == V1
 
-    with cluster.server("x+1", *MORTAL, *OFF, CHANGE) as careless:
+    with cluster.server("x+1", *SHORT_LEASE, *OFF, CHANGE) as careless:
         # Not afterwards: a server without a fence waits for this before it writes.
         [condition] = report(fenced)["conditions"]
         assert (condition["status"], condition["reason"]) == ("False", "UnfencedServer")
@@ -146,12 +148,12 @@ def test_another_mode(cluster: Cluster) -> None:
 
 def test_mixed_modes_are_never_called_safe(cluster: Cluster) -> None:
     """Servers in the modes report, strict and loose side by side, one of them killed: preflight
-    calls no release safe, and the StorageState lists every version that is stored, or "Unknown"."""
+    calls no release safe, and the StorageState lists every stored version, or "Unknown"."""
     [report_mode] = cluster.start("x+1")
     votes = [("--coordination", "vote", "--guarantee", each) for each in ("strict", "loose")]
     servers = [report_mode]
     for number, words in enumerate(votes):
-        server = cluster.server("x+2", *MORTAL, *words, CHANGE).start()
+        server = cluster.server("x+2", *SHORT_LEASE, *words, CHANGE).start()
         servers.append(server)
         add_widget(report_mode, f"report-{number}")
         add_widget(server, f"vote-{number}")
@@ -180,7 +182,7 @@ def check_never_safe(cluster: Cluster, server: ServerProcess) -> None:
 
 
 def stored(cluster: Cluster) -> set[str]:
-    """The versions in which widgets are stored."""
+    """Returns the versions in which widgets are stored."""
 
     async def read(storage: Storage) -> set[str]:
         found = (await storage.range(Span.of_prefix("/registry/example.com/widgets/"))).items

@@ -1,4 +1,4 @@
-"""What servers write about themselves cannot be written by clients."""
+"""Clients cannot write the records that servers own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.server_process import ServerProcess
 MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 
 
-def test_nobody_writes_for_a_server(cluster: Cluster) -> None:
-    """Entries, common versions and identity leases are refused to the administrator too, and are
-    what they were; other leases and labels are his."""
+def test_clients_cannot_write_server_owned_records(cluster: Cluster) -> None:
+    """Writes of entries, common versions and identity leases are refused to the administrator
+    too, and change nothing; other leases and labels may be written."""
     [server] = cluster.start("x+1")
     server_id = cluster.id_of(server)
     path, lease = f"{REPORTS}/{WIDGETS_NAME}", f"{LEASES}/{server_id}"
@@ -38,9 +38,9 @@ def test_nobody_writes_for_a_server(cluster: Cluster) -> None:
     refuse(server, "PUT", f"{path}/status", {**found, "status": {}})
     wrong = {**found["status"], "commonEncodingVersion": V2}
     assert server.request("PUT", f"{path}/status", {**found, "status": wrong})[0] == 422
-    call(server, "PUT", path, {**found, "status": forged})  # A status is not written there.
+    call(server, "PUT", path, {**found, "status": forged})  # the status is not written there
     made_up = {"metadata": {"name": "example.com.gadgets"}, "status": forged}
-    # It is read from the answer: what nobody reports is collected at once.
+    # Checked in the response: an object without entries is garbage collected at once.
     assert call(server, "POST", REPORTS, made_up)["status"] == {}
     refuse(server, "DELETE", path)
     refuse(server, "DELETE", REPORTS)

@@ -1,4 +1,4 @@
-"""A server that stands still for longer than its lease, with writes on their way."""
+"""A server that is paused for longer than its lease, with writes in flight."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.server_process import ServerProcess
 
 WRITERS: Final = 3
 GAP_SECONDS: Final = 0.03
-"""Between two writes, so that there is a time when none of them is in a transaction."""
+"""Seconds between two writes, so that at some time none of them is in a transaction."""
 HALF_SENT: Final = 6
 PAUSES_MAX: Final = 30
 PROBE_SECONDS: Final = 1.5
@@ -36,8 +36,8 @@ PROBE_SECONDS: Final = 1.5
 
 def test_paused_server(cluster: Cluster, tmp_path: Path) -> None:
     """A server that was paused for longer than its lease writes nothing under its old identity,
-    though writes were on their way; it takes a new one and serves them again."""
-    paused, *others = cluster.start("x+1", "x+2", "x+2", mortals=1)
+    though writes were in flight; it takes a new identity and serves them again."""
+    paused, *others = cluster.start("x+1", "x+2", "x+2", short_leases=1)
     ids = {cluster.id_of(server) for server in (paused, *others)}
     assert all(servers == ids for servers in reports(others[0]).values())
     check_kubectl(Kubectl.found(binaries()[0], others[1], tmp_path / "home"), ids)
@@ -56,7 +56,7 @@ def test_paused_server(cluster: Cluster, tmp_path: Path) -> None:
         ids = cluster.members()
         for client, rest in zip(clients, rests, strict=True):
             client.finish(rest)
-        wait_for(lambda: not cluster.traces(old), "the paused one is forgotten", servers=others)
+        wait_for(lambda: not cluster.records_of(old), "the paused one is forgotten", servers=others)
         assert [common(server) for server in others] == [V2, V2]
         add_widget(others[0], "meanwhile")
         before = len(hammer.answers)
@@ -72,7 +72,7 @@ def test_paused_server(cluster: Cluster, tmp_path: Path) -> None:
     assert not unfair, f"{unfair[:3]}\n{paused.log_tail()}"
     new = cluster.id_of(paused)
     assert new not in ids
-    assert cluster.traces(old) == []
+    assert cluster.records_of(old) == []
     assert entries(others[0])[new] == V1
     assert common(others[1]) is None
     done = [answer for answer in answers if answer.method == "POST" and answer.status == 201]
@@ -82,7 +82,7 @@ def test_paused_server(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def check_kubectl(kubectl: Kubectl, ids: set[ServerId]) -> None:
-    """Each server's entry is in what a person sees."""
+    """kubectl shows each server's entry."""
     found = kubectl.json("get", "storageversions", WIDGETS_NAME, "-o", "json")
     assert {entry["apiServerID"] for entry in found["status"]["storageVersions"]} == ids
     [head, line] = kubectl.run("get", "storageversions", WIDGETS_NAME).splitlines()
@@ -95,10 +95,10 @@ def check_kubectl(kubectl: Kubectl, ids: set[ServerId]) -> None:
 def pause_between_transactions(
     cluster: Cluster, server: ServerProcess, hammer: Hammer, *, witness: ServerProcess
 ) -> ServerId:
-    """Pause a busy server when others can write; the identity that it has at that moment.
+    """Pauses a busy server at a moment when others can write; returns its identity at that moment.
 
-    Whoever stands still in the middle of a transaction of SQLite holds the lock of the file, and
-    everybody else waits until it goes on: nothing can be collected then, and nothing goes wrong.
+    A server paused in a transaction of SQLite holds the lock of the file, and all others wait until
+    it is resumed: nothing can be garbage collected then, and nothing goes wrong.
     """
     for number in range(PAUSES_MAX):
         server.pause()
@@ -111,7 +111,7 @@ def pause_between_transactions(
 
 
 def can_write(server: ServerProcess, name: str) -> bool:
-    """Whether a write is answered soon."""
+    """Returns whether a write succeeds in time."""
     with Client(server, seconds_max=PROBE_SECONDS) as client:
         try:
             return client.send("POST", CONFIG_MAPS, widget(name)).status == 201

@@ -1,4 +1,4 @@
-"""How a server starts: nothing is written before it has reported in which version it writes."""
+"""Start of a server: nothing is written before it has reported its encoding versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.server_process import ServerProcess
 
 UPDATER: Final = "poststarthook/built-in-resources-storage-version-updater"
 SLOW_START_KINDS: Final = 150
-"""So many to report that a client can see a server before it has done so."""
+"""So many resources to report that a client can reach a server before it has done so."""
 WRITERS: Final = 4
 PROBES_MAX: Final = 100_000
 REGISTER_SECONDS_MAX: Final = 10.0
@@ -33,9 +33,8 @@ _REGISTERED: Final = re.compile(r"registered (\d+) resources in (\S+) s$", re.MU
 
 
 def test_nothing_is_written_before_it_is_reported(cluster: Cluster, tmp_path: Path) -> None:
-    """Whoever writes from the moment the port is open is put off with a time to come again, until
-    the server has reported and says that it is ready; no object is stored in a version that nobody
-    had reported."""
+    """Writes get 503 with Retry-After from the moment the port is open until the server has
+    reported and is ready; no object is stored in a version that was not reported."""
     [first] = cluster.start("x+1")
     release = write_release(tmp_path / "many.yaml", others=SLOW_START_KINDS, widgets="v2")
     newcomer = cluster.server(str(release))
@@ -78,7 +77,7 @@ def test_many_servers_start_together(cluster: Cluster, tmp_path: Path) -> None:
 
 
 class Probe:
-    """Asks whether a server is ready, again and again, from the moment it listens."""
+    """Polls the readiness of a server from the moment it listens."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._client = Client(server)

@@ -34,10 +34,10 @@ AGREED: Final = "StorageVersionAgreed"
 
 def test_rolling_upgrade_and_back(cluster: Cluster) -> None:
     """While servers of two releases run there is no common version; after the last one it is the
-    new one, and Events tell of both. The way back is the same."""
+    new one, and Events report both. The rollback does the same."""
     one, two = cluster.start("x+1", "x+1")
     assert common(one) == common(two) == V1
-    assert told(one) == {}
+    assert count_events(one) == {}
     for turn, (release, version) in enumerate((("x+2", V2), ("x+1", V1))):
         for server in (one, two):
             add_widget(server, f"before-{turn}-{server.port}")
@@ -50,32 +50,33 @@ def test_rolling_upgrade_and_back(cluster: Cluster) -> None:
             add_widget(server, f"mixed-{turn}-{server.port}")
         replace(one, release)
         assert [common(server) for server in (one, two)] == [version, version]
-        wait_until_told([one, two], turn + 1)
+        wait_until_reported([one, two], turn + 1)
     names = {each["metadata"]["name"] for each in call(two, "GET", WIDGETS)["items"]}
     assert len(names) == 8
     assert cluster.audit() >= 8
 
 
-def wait_until_told(servers: Sequence[ServerProcess], times: int) -> None:
-    """Wait until the loss and the return of the agreement were told so often each."""
+def wait_until_reported(servers: Sequence[ServerProcess], times: int) -> None:
+    """Waits until Events have reported the loss and the return of the common version this often
+    each."""
     wanted = {LOST: times, AGREED: times}
     try:
-        wait_for(lambda: told(servers[0]) == wanted, "it is told", servers=servers)
+        wait_for(lambda: count_events(servers[0]) == wanted, "it is told", servers=servers)
     except AssertionError as error:
-        error.add_note(f"told, and how often: {told(servers[0])}")
+        error.add_note(f"Events: {count_events(servers[0])}")
         raise
 
 
-def told(server: ServerProcess) -> dict[str, int]:
-    """How often each reason was told about the kind that moves."""
+def count_events(server: ServerProcess) -> dict[str, int]:
+    """Counts the Events about the upgraded kind by reason."""
     items = call(server, "GET", EVENTS)["items"]
     about = [each for each in items if each["involvedObject"]["name"] == WIDGETS_NAME]
     return dict(Counter(each["reason"] for each in about))
 
 
 def test_release_that_cannot_read_what_is_stored(cluster: Cluster) -> None:
-    """After a release that stores v2 only, one that knows only v1 comes up, writes everything but
-    that kind, is not ready and says why, and stops when it is told to."""
+    """After a release that stores v2 only, one that supports only v1 starts, writes everything
+    but that kind, is not ready and reports why, and stops on request."""
     [newest] = cluster.start("x+3")
     call(newest, "POST", WIDGETS.replace("/v1/", "/v2/"), widget("in-v2"))
     assert newest.stop(seconds_max=STOP_SECONDS_MAX) == 0

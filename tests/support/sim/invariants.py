@@ -40,7 +40,7 @@ ROWS: Final = (
     Row("R2", "before registration, only writes on the allow list succeed", tests=(
         f"{_BARRIER}::test_every_verb_and_subresource", f"{_BARRIER}::test_every_path_and_method")),
     Row("R3", "only servers write their reports", _SIM, (
-        "tests/e2e/storageversion/test_ownership.py::test_nobody_writes_for_a_server",)),
+        "tests/e2e/storageversion/test_ownership.py::test_clients_cannot_write_server_owned_records",)),
     Row("R4", "an identity belongs to one process", _SIM),
     Row("R5", "a report without entries agrees on nothing", _SIM, (
         f"{_COORDINATION}/test_rules.py::test_agreement_is_what_all_write",)),
@@ -72,7 +72,7 @@ ROWS: Final = (
         "tests/e2e/storageversion/test_pauses.py::test_paused_server",)),
     Row("G6", "a reporting server is a member, and no membership key returns", _SIM),
     Row("G7", "entries of expired servers are removed in time", _SIM, (
-        "tests/e2e/storageversion/test_deaths.py::test_killed_server_is_forgotten",)),
+        "tests/e2e/storageversion/test_deaths.py::test_entries_of_a_killed_server_are_removed",)),
     Row("G8", "resources that share a store have one report", tests=(
         f"{_BARRIER}::test_aliases_open_together",
         f"{_RULES}::test_objects_that_two_groups_show_are_migrated_once")),
