@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _destination(file: Path) -> Iterator[Path]:
-    """Where to write: the file itself or, for standard output, a private temporary directory."""
+    """Yield the path to write: the file or, for standard output, a private temporary file."""
     if file != STDOUT:
         yield file
         return

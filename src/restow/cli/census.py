@@ -79,13 +79,13 @@ and the key; to show their versions it needs --encryption-provider-config, the s
 
 --key checks whether any value is still encrypted with one key, called key1, or aesgcm:key1, or
 kms:PLUGIN:ID; identity means values that are not encrypted. Exit code 0 then means that no value
-is. Resources that are never encrypted are counted separately, unless they are named. Only the
-newest value of each object is counted: older revisions, until they are compacted, and backups may
-still need the key.
+uses the key. Resources that are never encrypted are counted separately, unless they are named. Only
+the newest value of each object is counted: older revisions, until they are compacted, and backups
+may still need the key.
 
-Exit codes: 0 no object is in an old version (with --key: no value uses the key), 3 some are,
-4 undecided (an object of a resource with a target is encrypted or unreadable, or servers do not
-agree), 1 the store cannot be read, 2 wrong usage.
+Exit codes: 0 no object is in an old version (with --key: no value uses the key), 3 objects are in
+an old version (with --key: values use the key), 4 undecided (an object of a resource with a target
+is encrypted or unreadable, or servers do not agree), 1 the store cannot be read, 2 wrong usage.
 """
 
 
@@ -209,7 +209,7 @@ def _report_key(
     address: str,
     prefix: str,
 ) -> int:
-    """Print which values use a key; the exit code. `known` are the keys that servers report.
+    """Print which values use a key; return the exit code. `known` are the keys that servers report.
 
     Like `restow preflight`, it does not count plaintext values of resources that are never
     encrypted, unless these resources were named.

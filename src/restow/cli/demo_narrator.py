@@ -91,7 +91,7 @@ class Narrator:
 
     @contextmanager
     def watching(self, look: Look) -> Iterator[None]:
-        """Update the table on a terminal while the body runs; the last state stays."""
+        """Update the table on a terminal while the body runs; the last state remains visible."""
         if self._is_plain:
             yield
         else:

@@ -1,9 +1,9 @@
 """The cluster of the demo, and the operations on it.
 
     servers       `restow up` in this process, which starts the servers as processes
-    controllers   a process of `restow controllers`, beside them, so that its pace can be changed
     controllers   a `restow controllers` process of its own, so that its rate can be changed
-Stage         upgrade a server, create widgets, count stored versions, wait for a state
+    Stage         upgrade a server, create widgets, count stored versions, wait for a state
+
 Not here: the steps, and when processes are stopped.
 """
 

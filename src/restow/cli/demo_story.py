@@ -43,7 +43,7 @@ SCANNED_MIN: Final = 2 * PAGE
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What the seed selects."""
+    """Choices that depend on the seed."""
 
     flaky: int = SERVERS - 1
     """The server that is rolled back."""
@@ -54,7 +54,7 @@ class Plot:
 
 
 class Story:
-    """Runs once. Raises StoryFailed, and what the operations raise."""
+    """The steps of the demo; runs once. Raises StoryFailed, and errors of the operations."""
 
     def __init__(self, stage: Stage, narrator: Narrator, *, plot: Plot, is_fast: bool) -> None:
         self._stage = stage
@@ -256,7 +256,9 @@ class Story:
         self._say.check("no migration was created")
 
     def _check_nothing_narrowed(self, *, last_is_v2: bool = False) -> None:
-        """Check that persisted versions only grew since the upgrade began, except in the last."""
+        """Check that no persisted version was removed since the upgrade began.
+
+        With `last_is_v2` the last state is exempt, and must contain only v2."""
         states = self._stage.observer.new_states
         if last_is_v2:
             self._judge(states[-1:] == [("v2",)], f"persisted versions were {states}")

@@ -1,9 +1,9 @@
-"""The state of the demo's cluster, from watches as any client has them, with its history.
+"""The state of the demo's cluster, read by watches through the API, with its history.
 
     Observer     watches StorageVersions, StorageStates, migrations, leases, and keeps their history
     DemoState    the current state: what each server writes, persisted versions, migration
 
-A single look cannot show that something did *not* happen. So the observer keeps every migration of
+A single read cannot show that something did *not* happen. So the observer keeps every migration of
 widgets and every list of persisted versions that a watch delivered, and the steps check them.
 
 Not here: the steps, and how the state is printed.
@@ -110,7 +110,7 @@ class MigrationHistory:
 
     @property
     def is_aborted(self) -> bool:
-        """The migrator fails the migration, or the trigger deletes it: whichever is first."""
+        """Whether the migrator failed it, or the trigger deleted it; either can happen first."""
         return MigrationPhase.SUCCEEDED not in self.phases and (
             self.is_deleted or MigrationPhase.FAILED in self.phases
         )

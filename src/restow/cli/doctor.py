@@ -159,7 +159,7 @@ async def _judge_store(address: str, data_dir: Path | None, runtime: Runtime) ->
 
 
 async def _judge_identity(address: str, data_dir: Path, runtime: Runtime) -> list[Finding]:
-    """Compare the store with the mark that its servers keep in the data directory."""
+    """Compare the store with the identity that its servers recorded in the data directory."""
     name = place_name(address)
     try:
         mark = read_mark(data_dir / MARK_NAME)
@@ -193,7 +193,7 @@ def _config(arguments: argparse.Namespace, data_dir: Path | None) -> ClientConfi
 
 
 def _no_kubeconfig(kubeconfig: Path, data_dir: Path) -> Finding:
-    """The kubeconfig is written when a cluster is ready, and removed before it starts again."""
+    """Report a missing kubeconfig: it exists from when a cluster is ready until the next start."""
     pid = supervisor_of(Layout(data_dir))
     if pid is not None:
         text = f"{kubeconfig} does not exist: `restow up` (process {pid}) is not ready yet"
@@ -203,7 +203,7 @@ def _no_kubeconfig(kubeconfig: Path, data_dir: Path) -> Finding:
 
 
 def _start(data_dir: Path | None) -> str:
-    """The advice if no server responds. `restow up` keeps its state in the directory."""
+    """The advice if no server responds: `restow up` if the directory has its state file."""
     if data_dir is None:
         return "start the server, or correct the kubeconfig"
     layout = Layout(data_dir)

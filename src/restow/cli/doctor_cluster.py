@@ -60,11 +60,11 @@ from restow.migration.times import read_time
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
 ASK_SECONDS_MAX: Final = 10.0
 RETRY: Final = RetryPolicy(attempts_max=3, wait_seconds_max=2.0)
-"""For the first requests; after a failure none is retried, so that results come within seconds."""
+"""For the first requests; after a failure no request is retried, to get results in seconds."""
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 SERVERS_MAX: Final = 100
 SKEW_SECONDS_WARNED: Final = 5.0
-"""A Date header is up to two seconds late, and the response takes time."""
+"""Clock skew above this is a warning. A Date header can be two seconds late even without skew."""
 SKEW_SECONDS_ERROR: Final = 60.0
 LEASE_SECONDS_DEFAULT: Final = 3600
 FAILED_SHOWN_MAX: Final = 5

@@ -1,7 +1,7 @@
 """The certificate flags for etcd, which are the same in every command with a store.
 
-They become part of the store's address, which is all that is passed on and stored. Not here: the
-use of the files (`restow.storage.etcd`).
+They are added to the store's address as parameters; only the address is passed on and stored. Not
+here: the use of the files (`restow.storage.etcd`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Without `--data-dir` or `--kubeconfig` a hint would act on another cluster when it is copied into a
 shell. `Hints.of` keeps the flags of the running command; `command` renders one command line, and
-`complete` adds the flags to the commands inside an advice.
+`complete` adds the flags to the commands in an advice text.
 
 Not here: the advice itself.
 """
@@ -31,8 +31,8 @@ _COMMAND: Final = re.compile(
     + "|".join(sorted((_BY_DIRECTORY | _BY_STORE | _BY_ALL | _BY_API) - {"kubectl", "store"}))
     + rf"|store (?:{_STORE_VERBS})))\b(?!:| --(?:data-dir|store|snapshot|kubeconfig|server)\b)"
 )
-"""A command in an advice that does not select its cluster itself. Followed by a colon, it is the
-beginning of an error message."""
+"""A command in an advice text without a flag that selects the cluster. A name followed by a colon
+is not matched: it begins an error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +108,11 @@ class Hints:
         return ("--data-dir", str(self.data_dir))
 
     def _unknown_store(self) -> tuple[str, ...]:
-        """The default would be the store in the default directory, so ask for an address."""
+        """A placeholder for `--store`, if the cluster is selected by a kubeconfig only."""
         return ("--store", "ADDRESS") if self.asks_api and self.data_dir is None else ()
 
     def _api(self) -> tuple[str, ...]:
-        """A data directory has its own kubeconfig, which $KUBECONFIG may not contain."""
+        """`--kubeconfig` and `--context`; $KUBECONFIG may not contain that of a data directory."""
         file = self.kubeconfig
         if file is None and self.data_dir is not None:
             file = Layout(self.data_dir).kubeconfig

@@ -1,8 +1,8 @@
 """The API servers that use a store now, for commands that write directly to it.
 
-A server counts until its lease expires. One whose lease cannot be read counts as well: an unneeded
-confirmation does no harm. A supervisor of `restow up` counts by its lock, also while its servers
-restart.
+A server is live until its lease expires. A registered server whose lease is missing or unreadable
+is live too: an unneeded confirmation does no harm. A supervisor of `restow up` is live while it
+holds its lock, also while its servers restart.
 
 Not here: permissions to write.
 """
@@ -25,13 +25,13 @@ from restow.storageversion.object_codec import LEASES_PREFIX
 
 SERVERS_MAX: Final = 100
 IDENTITY_PREFIX: Final = "apiserver-"
-"""Prefix of the leases of API servers, those of Kubernetes too."""
+"""Prefix of the leases of API servers, including kube-apiserver."""
 LEASE_SECONDS_DEFAULT: Final = 3_600
 SKEW_SECONDS: Final = 5.0
 
 
 async def live_servers(storage: Storage, now: datetime) -> list[str]:
-    """Return the ids of servers whose leases are not expired."""
+    """Return the ids of servers, except those with an expired lease."""
     members = await _names(storage, SERVERS_PREFIX, "")
     identities = await _names(storage, LEASES_PREFIX, IDENTITY_PREFIX)
     found: list[str] = []

@@ -54,20 +54,21 @@ EXIT_FAILED = 3
 INTERRUPTED = "stopped; progress is kept, and the next run resumes from the checkpoint"
 
 EPILOG = """\
-Resources are named as in kubectl: deploy, deployments, deployments.apps. One whose storage version
-has not changed since its last completed run is skipped, unless --force is given.
+Resources are named as in kubectl: deploy, deployments, deployments.apps. A resource whose storage
+version has not changed since its last completed migration is skipped, unless --force is given.
 
   restow migrate deployments.apps         rewrite all objects stored in another version
   restow migrate --all                    all resources whose version changed
   restow migrate --dry-run secrets        list objects that admission or validation would reject
-  restow migrate --pause secrets          pause it; --resume continues, --cancel ends it
+  restow migrate --pause secrets          pause the migration; --resume, --cancel
 
 Where controllers run (restow controllers), they do the work, and its progress is shown. Otherwise
 this command does it. In both cases the migration is aborted when servers stop agreeing on a
 version, and it succeeds only when a whole pass has found no stale object.
 
 Exit codes: 0 all objects are in the current version; 1 the cluster cannot be reached, or its
-servers do not agree; 2 wrong usage; 3 objects could not be rewritten, or it was aborted.
+servers do not agree; 2 wrong usage; 3 objects could not be rewritten, or the migration
+was aborted.
 """
 
 
@@ -155,7 +156,7 @@ class _Command:
                 return await self._migrate(by_hand, resources)
 
     def _chosen(self, found: DiscoveredResources) -> list[ApiResource]:
-        """Return the selected resources. Raises NoSuchResource; ValueError for a missing verb."""
+        """Return the selected resources. Raises NoSuchResource; ValueError if a verb is missing."""
         can = eligible_resources(found)
         served = {each.resource: each for each in found.resources}
         if self._arguments.all:

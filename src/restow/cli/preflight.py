@@ -59,13 +59,14 @@ RELEASE is the name of a shipped release, a release file, or a Kubernetes releas
 is checked against what a restow server of that release can read, a Kubernetes cluster against what
 is known of that Kubernetes release.
 
-The result is "safe" if the target can read every raw value in its location, every server that can
-still write writes only versions that the target can read, and no server writes without reporting.
-The running servers must also agree, and be able to read what the target writes. For this, restow
-servers scan their store (which requires permission to create storagescans.storage.restow.dev). On
-stock Kubernetes pass the store with --store, as for `restow census`; without it the result is based
-on StorageStates or on discovery, and says so. If information is missing, the result is "unknown",
-which is not safe. The command only reads; `restow upgrade` runs the same check before each step.
+The result is "safe" if the target uses the same storage keys and can read every raw value, every
+server that can still write writes only versions that the target can read, and no server writes
+without reporting. The running servers must also agree, and be able to read the versions that the
+target writes. For this, restow servers scan their store (which requires permission to create
+storagescans.storage.restow.dev). On stock Kubernetes pass the store with --store, as for `restow
+census`; without it the result is based on StorageStates or on discovery, and the output states
+this. If information is missing, the result is "unknown", which is not safe. The command only reads;
+`restow upgrade` runs the same check before each step.
 
 With --drop-key it checks whether an encryption key can be removed from the configurations of all
 servers: no server writes with it or is about to, no StorageState lists it as persisted, and no

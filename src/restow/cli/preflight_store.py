@@ -24,7 +24,7 @@ from restow.storage.errors import OpenRefused
 
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 ANCHOR: Final = "kube-system"
-"""Its namespace exists in every cluster, with a unique uid."""
+"""A namespace that exists in every cluster; its uid identifies the cluster."""
 
 
 async def scan_source(

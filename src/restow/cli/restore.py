@@ -75,7 +75,7 @@ release, or with the one given by --release.
 An interrupted restore leaves no SQLite store. For etcd, the same command resumes it; no server
 starts on that etcd before it is complete.
 
-Exit codes: 0 done, 1 it failed, 2 wrong usage, or the store is not empty.
+Exit codes: 0 done, 1 the restore failed, 2 wrong usage, or the store is not empty.
 """
 
 
@@ -151,7 +151,7 @@ class _Keys:
     problem: str = ""
     """Why the file of the cluster's servers cannot be used."""
     others: set[str] = field(default_factory=set)
-    """Names of keys whose secret in the file differs from that of a value."""
+    """Names of keys that are in the file, but do not decrypt a value that names them."""
 
     def note(self, value: bytes, error: CannotOpen) -> None:
         if error.tried:

@@ -53,7 +53,7 @@ kubeconfig for kubectl in DIR/kubeconfig:
 
 A server on another machine needs a copy of DIR/pki, and a store that both can reach.
 
-Exit codes: 0 stopped by a signal, 1 it could not be started, 2 wrong usage.
+Exit codes: 0 stopped by a signal, 1 the server could not be started, 2 wrong usage.
 """
 
 

@@ -44,7 +44,7 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
         type=_named,
         metavar="CERT,KEY[:NAME,...]",
         help="a certificate for clients that request one of the names by SNI, such as"
-        " *.example.org; default: the names in the certificate; may be repeated",
+        " *.example.org; may be repeated; default: the names in the certificate",
     )
 
 

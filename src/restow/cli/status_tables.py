@@ -149,7 +149,7 @@ def _key_cells(keys: KeysSeen | None, labels: Mapping[str, str]) -> list[Text]:
     stored = Text(shown(", ".join(labels[key] for key in keys.persisted)))
     if keys.waiting:
         wanted = ", ".join(sorted({labels[key] for _, key in keys.waiting}))
-        return [Text(shown(f"{written}, {wanted} waits"), style="yellow"), stored]
+        return [Text(shown(f"{written}, {wanted} pending"), style="yellow"), stored]
     return [Text(shown(written)), stored]
 
 

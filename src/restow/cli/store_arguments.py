@@ -44,7 +44,8 @@ def add_data_dir(place: argparse._ActionsContainer) -> None:
 def chosen_store(arguments: argparse.Namespace) -> str:
     """The address of the selected store.
 
-    Raises ClusterRefused if the cluster state cannot be read, `OpenRefused` for unused files.
+    Raises ClusterRefused if the cluster state cannot be read, `OpenRefused` if certificate files
+    are given for a store that is not etcd over TLS.
     """
     if arguments.store is not None:
         return with_etcd_files(str(arguments.store), arguments)

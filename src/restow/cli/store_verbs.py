@@ -199,11 +199,11 @@ async def _compact(storage: Storage, arguments: argparse.Namespace) -> int:
 
 
 async def _accept(storage: Storage, arguments: argparse.Namespace) -> int:
-    """Give the store a new identity, which servers accept instead of the one they remember."""
+    """Give the store a new identity, which servers accept instead of the recorded one."""
     revision = await storage.revision()
     print(
-        f"restow store: servers that remember another state of this store will use it at revision"
-        f" {revision:,}; writes that it does not contain are lost",
+        f"restow store: servers that have recorded another state of this store will use it at"
+        f" revision {revision:,}; writes that it does not contain are lost",
         file=sys.stderr,
     )
     if not arguments.yes and (code := _confirmed("accept this store? [y/N] ")) is not None:

@@ -30,7 +30,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option."""
+    """An option, with its help text and constraints."""
 
     names: tuple[str, ...]
     value: Value | None
@@ -55,7 +55,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionGroup:
-    """A titled group of options; the group without a title has the command's own."""
+    """A titled group of options; the group without a title has the ungrouped options."""
 
     title: str
     about: str

@@ -54,7 +54,7 @@ All files are in DIR: keys, the embedded store, logs, and DIR/kubeconfig with th
 Ctrl-C stops the cluster gracefully; a second Ctrl-C kills it. The next start uses the same data,
 ports and releases. A process that exits is restarted.
 
-Exit codes: 0 stopped by a signal, 1 it could not be started or failed, 2 wrong usage.
+Exit codes: 0 stopped by a signal, 1 the cluster could not be started, or failed, 2 wrong usage.
 """
 
 STYLES: Final = {
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--servers",
         type=whole_number(1, SERVERS_MAX),
         metavar="N",
-        help=f"1 to {SERVERS_MAX}; default: as at the last start, first {SERVERS_DEFAULT}",
+        help=f"1 to {SERVERS_MAX}; default: as at the last start; {SERVERS_DEFAULT} at the first",
     )
     add(
         "--store",
@@ -92,8 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--port",
         type=port,
-        help=f"front port; 0: any free port; default: as at the last start, first {PORT_DEFAULT},"
-        " or another one if that is in use",
+        help=f"front port; 0: any free port; default: as at the last start;"
+        f" {PORT_DEFAULT} at the first, or another one if that is in use",
     )
     add("--bind", metavar="ADDRESS", help="address to listen on; default: 127.0.0.1")
     add(

@@ -62,12 +62,13 @@ EPILOG = """\
   restow upgrade --to x+1 --pause-after 1      one server; continue with the same command
   restow upgrade --rollback                    back to the releases before the last upgrade
 
-For a cluster run by `restow up`. Each server is stopped, started with the other release, and waited
-for until it is ready and has reported its storage versions. The others continue to serve. Before
-each step the check of `restow preflight` runs; if it is not safe, the step is not taken.
+For a cluster run by `restow up`. Servers are upgraded one at a time: a server is stopped and
+started with the other release, and the next step begins when it is ready and has reported its
+storage versions. The other servers continue to serve. Before each step the check of `restow
+preflight` runs; if the step is not safe, it is not taken.
 
-A server that does not start with the other release is started with the old one again. A server that
-failed, and is not restarted any more, is started again by an upgrade to the release that it has.
+A server that does not start with the other release is started with the old one again. To start
+a server that failed and is no longer restarted, upgrade it to its current release.
 
 Exit codes: 0 done or paused, 3 a step is not safe, 1 something failed, 2 wrong usage.
 """

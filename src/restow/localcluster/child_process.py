@@ -1,7 +1,7 @@
 """One child process: it cannot outlive its parent, its output is logged, and it can be stopped.
 
 Its end is detected through a pidfd, so no signal handler and no thread is needed, and no other
-process can be signalled by mistake. Not here: whether to restart it
+process can be signalled by mistake. Not here: whether to restart it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Child:
         return "\n".join(self._lines.tail)
 
     def record(self) -> ProcessRecord:
-        """What identifies this process uniquely."""
+        """The fields that identify this process uniquely."""
         return ProcessRecord(
             name=self.name,
             pid=self.pid,

@@ -54,7 +54,7 @@ class ClusterPlan:
 def plan_cluster(
     requested: ClusterOptions, found: ClusterState | None, is_free: IsFree, randomness: Randomness
 ) -> ClusterPlan:
-    """Plan a cluster. Raises ClusterRefused. `is_free(0)` tells whether the address can be used."""
+    """Plan a cluster. Raises ClusterRefused. `is_free(0)`: whether the address can be used."""
     store = _store(requested, found)
     bind = requested.bind or (found.bind if found else BIND_DEFAULT)
     if not is_free(0):
@@ -186,7 +186,7 @@ def _etcd(
 
 
 def _migrated_to_tls(member: EtcdState, peer_port: int) -> EtcdState:
-    """A member of an earlier release: its peers use its old port until they are updated."""
+    """Add a TLS peer port to a member of an earlier release; peers use the old one meanwhile."""
     return msgspec.structs.replace(
         member, peer_port=peer_port, plain_peer_port=member.peer_port, is_tls=True
     )

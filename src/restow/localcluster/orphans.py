@@ -53,7 +53,7 @@ def is_alive(record: ProcessRecord) -> bool:
 
 
 async def end_orphans(records: Iterable[ProcessRecord], clock: Clock) -> list[str]:
-    """Stop those that still run, by SIGTERM, then SIGKILL; return their names."""
+    """Stop processes that still run, by SIGTERM, then SIGKILL; return their names."""
     alive = [record for record in records if is_alive(record)]
     names = [record.name for record in alive]
     for number, seconds in ((signal.SIGTERM, PATIENCE_SECONDS), (signal.SIGKILL, KILL_SECONDS)):

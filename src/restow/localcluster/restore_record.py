@@ -47,7 +47,7 @@ class RestoreRecord(msgspec.Struct, kw_only=True, frozen=True):
     """Written by `restow restore` for the next `restow up`."""
 
     release: str | None = None
-    """The release to start all servers with; None: their own, or the given one."""
+    """The release to start all servers with; None: their own, or the one given by --release."""
     backup_revision: int = 0
     revision: int = 0
 
@@ -57,7 +57,7 @@ class BackupReport:
     """The releases that can read a backup."""
 
     running: tuple[str, ...]
-    """Releases of the servers that ran when it was taken, from their leases."""
+    """Releases of the servers that ran when the backup was taken, from their leases."""
     readable: tuple[str, ...]
     """Releases that can read it, the preferred one first."""
     unreadable: dict[str, tuple[str, ...]]
@@ -119,7 +119,9 @@ def write_record(layout: Layout, record: RestoreRecord) -> None:
 
 
 def read_record(layout: Layout) -> RestoreRecord | None:
-    """The record of a restore, until the cluster was ready on it. Raises ClusterRefused."""
+    """Read the record of a restore; None if there is none, or the cluster has been ready since.
+
+    Raises ClusterRefused."""
     try:
         data = read_regular_file(layout.restored, bytes_max=RECORD_BYTES_MAX)
         return msgspec.json.decode(data, type=RestoreRecord)

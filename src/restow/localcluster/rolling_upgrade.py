@@ -142,7 +142,7 @@ def not_ready(
         PreflightFinding(
             reason=Reason.NOT_READY,
             what=not_ready_text(overview, each),
-            why="the step would leave one server less, and that server may be unable to start"
+            why="the step would leave one server fewer, and that server may be unable to start"
             " again",
             advice=f"check its log (logs/server-{each.index}.log), and {_remedy(each)}; or continue"
             f" without it: repeat the command with --ignore-not-ready {each.index}",
@@ -202,7 +202,7 @@ class RollingUpgrade:
         check: CheckStep,
         release_of: ReleaseOf,
     ) -> None:
-        """`client` uses all servers through the front port; `open_client` one server."""
+        """`client` connects to the front port; `open_client` returns a client of one server."""
         self._control = control
         self._client = client
         self._open_client = open_client

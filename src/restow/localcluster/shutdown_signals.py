@@ -19,7 +19,7 @@ SAME_SECONDS: Final = 1.0
 
 
 class ShutdownSignals:
-    """Interrupts the work when a shutdown is requested."""
+    """Cancels the work at the first request for a shutdown; calls `hurry` at a later one."""
 
     def __init__(self, clock: Clock, hurry: Callable[[], None]) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class ShutdownSignals:
         self._asked_at: float | None = None
 
     def ask(self) -> None:
-        """Interrupt the work; when called again later, hurry."""
+        """Cancel the work; if called again after SAME_SECONDS, stop immediately by `hurry`."""
         now = self._clock.monotonic()
         if self._asked_at is None:
             self._asked_at = now
@@ -38,13 +38,13 @@ class ShutdownSignals:
             self._hurry()
 
     def begin(self) -> None:
-        """The shutdown has begun without a signal: the next signal means hurry."""
+        """Record a shutdown that began without a signal: the next signal stops immediately."""
         if self._asked_at is None:
             self._asked_at = self._clock.monotonic()
 
     @asynccontextmanager
     async def interrupts(self) -> AsyncIterator[None]:
-        """Run the body as the work; a shutdown leaves it without an error."""
+        """Run the body; a shutdown cancels it and exits the context without an error."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self.ask)

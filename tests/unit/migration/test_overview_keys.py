@@ -165,7 +165,7 @@ def test_a_preferred_key_that_is_not_used_yet() -> None:
     found = seen(report({"a": K1, "b": K1}, prefers={"a": K2}, reads=reads), state(K1))
     assert found.verdict is ResourceStatus.OK
     text = printed(found)
-    assert "aesgcm:key1, aesgcm:key2 waits" in text
+    assert "aesgcm:key1, aesgcm:key2 pending" in text
     assert "a would write with aesgcm:key2, but b cannot read aesgcm:key2" in text
     assert "add aesgcm:key2 to the encryption configuration of those servers" in text
     fields = status_tables._resource_fields(found)["encryption"]
