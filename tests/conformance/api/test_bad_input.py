@@ -123,7 +123,7 @@ async def test_bad_input(shared: RunningServer, case: Case) -> None:
     assert (await api.get(CONFIG_MAPS)).json == before.json
 
 
-async def test_bad_input_does_not_hold_up_others(server: RunningServer) -> None:
+async def test_bad_input_does_not_block_others(server: RunningServer) -> None:
     """While slow bodies are parsed, a get of another client is answered quickly."""
     await server.client.post(CONFIG_MAPS, config_map("a"))
     slow = [case for case in CASES if case.body is not None and len(_bytes(case.body)) > 100_000]

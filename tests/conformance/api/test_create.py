@@ -104,7 +104,7 @@ async def test_a_taken_name(api: ApiClient) -> None:
     assert reply.json["status"] == "Failure"
 
 
-async def test_a_name_taken_by_what_is_being_deleted(api: ApiClient) -> None:
+async def test_the_name_of_a_terminating_object(api: ApiClient) -> None:
     """The message says that the existing object is being deleted."""
     await api.post(CONFIG_MAPS, config_map("a", finalizers=["x.io/f"]))
     await api.delete(f"{CONFIG_MAPS}/a")

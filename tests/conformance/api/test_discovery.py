@@ -341,7 +341,7 @@ async def test_methods_of_other_paths(api: ApiClient) -> None:
             assert (await api.request(method, path)).status == 405, (method, path)
 
 
-async def test_who_may(server: RunningServer) -> None:
+async def test_authentication_and_authorization(server: RunningServer) -> None:
     """No credential: 403; a wrong one: 401; a user without permission: 403, as in Kubernetes."""
     anonymous, wrong, jane = (
         ApiClient(server.port, token=token) for token in (None, "wrong", OTHER_TOKEN)

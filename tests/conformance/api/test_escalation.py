@@ -54,7 +54,7 @@ async def ways(
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
 @pytest.mark.parametrize("namespace", ["", "default"])
-async def test_a_role_on_every_way(server: RunningServer, namespace: str, query: str) -> None:
+async def test_a_role_with_every_verb(server: RunningServer, namespace: str, query: str) -> None:
     """Rules that the user does not hold are refused by each verb and patch; nothing is written."""
     plural = "roles" if namespace else "clusterroles"
     path = place(plural, namespace)
@@ -76,7 +76,7 @@ async def test_a_role_on_every_way(server: RunningServer, namespace: str, query:
 
 
 @pytest.mark.parametrize("query", ["", "?dryRun=All"])
-async def test_a_binding_on_every_way(server: RunningServer, query: str) -> None:
+async def test_a_binding_with_every_verb(server: RunningServer, query: str) -> None:
     """A role that the user does not fully hold cannot be bound, in a namespace or the cluster."""
     await give(server, "writer", WRITE)
     await server.client.post(place("clusterroles"), role("more", HELD, MORE))
@@ -93,7 +93,7 @@ async def test_a_binding_on_every_way(server: RunningServer, query: str) -> None
     await jane.close()
 
 
-async def test_what_is_held_may_be_given(server: RunningServer) -> None:
+async def test_held_permissions_may_be_granted(server: RunningServer) -> None:
     """Permissions of a namespace can be granted there; granted permissions count at once."""
     await give(server, "writer", WRITE)
     await give(server, "secrets", MORE, namespace="default")

@@ -91,7 +91,7 @@ async def wait_until_deleted(api: ApiClient, *paths: str) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_every_way_of_writing_is_fenced(fenced: ApiClient, audited: AuditedStorage) -> None:
+async def test_every_write_is_fenced(fenced: ApiClient, audited: AuditedStorage) -> None:
     """Creates, updates, all patches, subresources, finalizers, deletes and collections."""
     api = fenced
     made = good(await api.post(CONFIG_MAPS, config_map("a", finalizers=["example.com/hold"])))

@@ -162,7 +162,9 @@ async def test_removed_server_defaults_are_no_change(
         assert (reply.status, reply.json) == (200, known)
 
 
-async def test_older_content_behind_a_status(servers: tuple[RunningServer, RunningServer]) -> None:
+async def test_a_status_update_of_older_content(
+    servers: tuple[RunningServer, RunningServer],
+) -> None:
     """A status update does not rewrite the spec: if the spec was stored by an older release, its
     missing defaults are no change."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000m"}}}

@@ -187,7 +187,7 @@ async def test_role_changes_take_effect(server: RunningServer) -> None:
     await jane.close()
 
 
-async def test_a_default_that_is_deleted_is_gone(server: RunningServer) -> None:
+async def test_a_deleted_default_has_no_effect(server: RunningServer) -> None:
     """Once a default binding has been read from the store, the stored version applies, and none
     after its deletion."""
     jane, bindings = client_of(server), place("clusterrolebindings")

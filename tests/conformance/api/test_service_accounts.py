@@ -353,7 +353,7 @@ async def test_validity_period(token_server: TokenServer) -> None:
     assert said == "[invalid bearer token, service account token has expired]"
 
 
-async def test_a_kept_connection_does_not_outlive_a_token(token_server: TokenServer) -> None:
+async def test_an_expired_token_on_an_open_connection(token_server: TokenServer) -> None:
     """A token that expires is refused on an open connection too; cached results expire with it."""
     client = ApiClient(
         token_server.server.port, token=await token_server.token(expirationSeconds=600)

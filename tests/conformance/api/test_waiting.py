@@ -114,7 +114,7 @@ async def test_reads_wait_with_a_503(waiting: WaitingServer) -> None:
     assert (await waiting.api.get(WIDGETS)).names == ["old"]
 
 
-async def test_what_changes_under_a_watch(waiting: WaitingServer) -> None:
+async def test_a_watch_reaches_an_unknown_version(waiting: WaitingServer) -> None:
     """A watch that reaches an object in an unknown version ends with 503; one resumed from
     before it must relist once the object is readable."""
     revision = await waiting.server.put_raw(KEY, widget("v1"))

@@ -368,7 +368,7 @@ async def test_a_compacted_version(server: RunningServer, start: StartServer) ->
     assert seen(await newest.take(1)) == [("DELETED", "a")]
 
 
-async def test_more_history_than_is_kept(
+async def test_more_history_than_fits_into_memory(
     server: RunningServer, start: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version no longer held in memory is expired, although the store still has it."""

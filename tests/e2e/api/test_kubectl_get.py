@@ -176,7 +176,7 @@ def test_about_the_cluster(worker: Kubectl) -> None:
         assert "system:serviceaccount:kube-system:worker" in worker.run("auth", "whoami")
 
 
-def test_what_needs_a_kubelet(worker: Kubectl) -> None:
+def test_commands_that_need_a_kubelet(worker: Kubectl) -> None:
     """Commands for containers fail at once with the server's reason."""
     worker.run("run", "idle", "--image=busybox")
     assert worker.run("logs", "idle") == ""  # without a kubelet there are no logs

@@ -58,7 +58,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "etcd"])
-def test_a_lost_cluster_comes_back(
+def test_a_lost_cluster_is_restored(
     store: str, tmp_path: Path, etcd: EtcdCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All objects exist, at new versions; old watches get 410; expired entries are garbage

@@ -183,7 +183,7 @@ def data_of(member: EtcdMember) -> Path:
 
 
 @pytest.mark.parametrize("is_emptied", [False, True])
-def test_an_etcd_that_goes_back_under_servers(
+def test_an_etcd_restored_from_an_older_copy(
     is_emptied: bool,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

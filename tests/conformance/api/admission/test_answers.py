@@ -234,7 +234,7 @@ async def test_a_patch_that_makes_another_object(
         assert told in reply.message
 
 
-async def test_a_patch_of_what_is_deleted(
+async def test_a_patch_of_a_deleted_object(
     api: ApiClient, webhook: AdmissionWebhook, configure: Configure
 ) -> None:
     """A patch of the object of a delete is refused."""

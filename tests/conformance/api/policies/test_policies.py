@@ -197,7 +197,7 @@ async def test_a_policy_that_was_not_validated(server: RunningServer, failure_po
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
-async def test_what_is_wrong_in_an_expression(server: RunningServer, failure_policy: str) -> None:
+async def test_errors_in_an_expression(server: RunningServer, failure_policy: str) -> None:
     """As docs/how-to/admission.md describes: an expression that does not compile is refused on
     write; a missing field is found when an object is evaluated."""
     for wrong in ("object.data.x ==", "request.nonsense == 'a'", "nonsense == 'a'", "1"):
