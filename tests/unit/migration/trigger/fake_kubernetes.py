@@ -1,8 +1,7 @@
-"""A cluster as the trigger meets it elsewhere: several servers, custom resources, no epochs.
+"""A cluster that is not restow, for the trigger's tests: several servers, CRDs, no epochs.
 
-The objects are those of the small API server of the client's tests; here it also has discovery,
-one document a server, statuses apart from their objects, and conditional patches.
-"""
+It extends the fake API server of the client's tests with discovery per server, status subresources
+and conditional patches."""
 
 from __future__ import annotations
 
@@ -31,19 +30,19 @@ _NAMES = GroupResource("", "objects")
 
 
 def hash_of(version: str) -> str:
-    """What discovery shows of widgets that are stored in a version."""
+    """Returns the storage version hash of widgets stored in a version."""
     return storage_version_hash(GroupVersionKind("example.org", version, "Widget"))
 
 
 def proof_for(request: Object) -> str:
-    """What a migrator writes that has worked a request off."""
+    """Returns the verification that a migrator writes after a completed migration."""
     record = record_of(request["metadata"]["annotations"])
     assert record is not None
     return orjson.dumps({"target": record.target, "mark": record.storage_version}).decode()
 
 
 class Kubernetes(FakeApi):
-    """What all servers of the cluster share."""
+    """The state that all servers of the cluster share."""
 
     def __init__(self, *, storage_versions: bool = False) -> None:
         super().__init__()
@@ -63,7 +62,7 @@ class Kubernetes(FakeApi):
             ]
 
     def server(self, name: str, version: str) -> Server:
-        """A server that stores widgets in a version; also an upgrade of the one of this name."""
+        """Adds or upgrades a server that stores widgets in a version."""
         if name not in self.servers:
             self.servers[name] = Server(self, name)
         self.servers[name].version = version
@@ -82,7 +81,7 @@ class Kubernetes(FakeApi):
         )
 
     def report(self, *versions: str, uid: str = "") -> None:
-        """Each server says in the StorageVersion in which version it writes."""
+        """Sets the encoding version of each server in the StorageVersion."""
         common = {"commonEncodingVersion": f"example.org/{versions[0]}"}
         value: Object = {
             "apiVersion": "internal.apiserver.k8s.io/v1alpha1",
@@ -114,11 +113,11 @@ class Kubernetes(FakeApi):
     def connect_to(self, address: str) -> ApiClient:
         return self.client(address.partition(":")[0])
 
-    # What a test sees and does.
+    # Access for tests.
 
     @property
     def persisted(self) -> list[str]:
-        """The hashes, by the names of their versions."""
+        """Returns the persisted hashes as names of versions."""
         names = {hash_of(version): version for version in ("v1", "v2", "v3")}
         found = self.objects[STATE].get("status", {}).get("persistedStorageVersionHashes", [])
         return [names.get(each, each) for each in found]
@@ -131,7 +130,7 @@ class Kubernetes(FakeApi):
 
     @property
     def open(self) -> list[str]:
-        """The names of the requests that have not ended."""
+        """Returns the names of the migrations in progress."""
         return [
             path.rsplit("/", 1)[1]
             for path, value in self.objects.items()
@@ -139,7 +138,7 @@ class Kubernetes(FakeApi):
         ]
 
     def finish(self, kind: str = "Succeeded") -> None:
-        """The migrator ends all requests."""
+        """Ends all migrations, as a migrator does."""
         moment = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         for name in self.open:
             value = copy.deepcopy(self.objects[f"{REQUESTS}/{name}"])
@@ -148,7 +147,7 @@ class Kubernetes(FakeApi):
             value["status"] = {"conditions": [done]}
             self.put(f"{REQUESTS}/{name}", value)
 
-    # What the servers do.
+    # The servers' replies.
 
     def _answer(self, sent: Sent) -> Object:
         match sent.method:
@@ -181,14 +180,14 @@ class Server:
         self.cluster = cluster
         self.name = name
         self.version = ""
-        """In which it stores widgets; empty: it shows no hash."""
+        """The version in which it stores widgets; if empty, discovery has no hash."""
         self.hashes: dict[str, str] = {}
-        """Those of other resources."""
+        """The hashes of other resources."""
         self.is_down = False
         self.delay_seconds = 0.0
-        """How long each answer takes."""
+        """The latency of each reply."""
         self.hidden = ""
-        """A group whose document cannot be read."""
+        """A group whose discovery document cannot be read."""
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes

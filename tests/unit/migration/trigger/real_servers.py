@@ -1,8 +1,7 @@
 """Real API servers of several releases in this process, on one store and simulated time.
 
-A client calls the chain of a server directly, through the seam of the transport: no sockets, so
-that time moves only when a test says so. A fault can be put in its way.
-"""
+A client calls the handler chain of a server directly through an in-process transport, without
+sockets, so time advances only when a test advances it. Faults can be injected."""
 
 from __future__ import annotations
 
@@ -34,12 +33,13 @@ SECRETS = Secrets(
     tokens={TOKEN: User("trigger", ("system:masters",))}, continue_key=b"shared by all servers"
 )
 Fault = Callable[[str, str], Exception | None]
-"""Asked with method and target before each request; what it returns is raised instead of it."""
+"""Called with method and target before each request; an exception that it returns is raised
+instead."""
 LostAnswer = Callable[[str, str], bool]
 
 
-class Door:
-    """The way of one client into one server, with the faults on it."""
+class Connection:
+    """The connection of one client to one server, with injectable faults."""
 
     def __init__(self, app: App, clock: SimulatedClock) -> None:
         self._app = app
@@ -47,7 +47,7 @@ class Door:
         self._streams: set[PushedStream] = set()
         self.fault: Fault | None = None
         self.loses: LostAnswer | None = None
-        """Whether the answer to a request that was carried out is lost."""
+        """Whether the reply to a request that was carried out is lost."""
         self.calls: list[tuple[str, str]] = []
 
     async def handle(
@@ -69,14 +69,14 @@ class Door:
         return made
 
     def cut(self) -> None:
-        """Break all streams."""
+        """Breaks all watch streams."""
         for stream in self._streams:
             stream.stream_abort()
         self._streams.clear()
 
 
 class ApiServer:
-    """One life of a server: its coordination and its whole chain."""
+    """One incarnation of a server: its coordination and its handler chain."""
 
     def __init__(self, cluster: Cluster, name: str, release: str) -> None:
         self.name = name
@@ -100,17 +100,17 @@ class ApiServer:
         )
         await self.coordinator.start()
 
-    def door(self) -> Door:
+    def connection(self) -> Connection:
         assert self.assembly is not None
-        return Door(self.assembly.app, self.clock)
+        return Connection(self.assembly.app, self.clock)
 
-    def client(self, door: Door | None = None, *, seed: str = "client") -> ApiClient:
+    def client(self, connection: Connection | None = None, *, seed: str = "client") -> ApiClient:
         runtime = Runtime.simulated(f"{self.name}/{seed}", clock=self.clock)
-        door = door or self.door()
-        return ApiClient(InProcessTransport(door.handle, server=self.name), runtime=runtime)
+        connection = connection or self.connection()
+        return ApiClient(InProcessTransport(connection.handle, server=self.name), runtime=runtime)
 
     async def stop(self) -> None:
-        """A graceful end: it takes its reports back."""
+        """Stops gracefully: the server removes its entries from the StorageVersions."""
         await self.coordinator.close()
         if self.assembly is not None:
             await self.assembly.close()
@@ -135,14 +135,14 @@ class Cluster:
         self.storage: Storage = AuditedStorage(self.catalogs.values())
         self.servers: dict[str, ApiServer] = {}
         self.ended: list[ApiServer] = []
-        self._lives = 0
+        self._incarnations = 0
 
     async def serve(self, name: str, release: str) -> ApiServer:
-        """Start a server, in the place of the one that had its name."""
+        """Starts a server and stops the one that had its name."""
         if name in self.servers:
             await self.stop(name)
-        self._lives += 1
-        server = self.servers[name] = ApiServer(self, f"{name}-{self._lives}", release)
+        self._incarnations += 1
+        server = self.servers[name] = ApiServer(self, f"{name}-{self._incarnations}", release)
         await self.clock.run_until_done(server.start(), seconds_max=60)
         return server
 
@@ -158,7 +158,7 @@ class Cluster:
 
 
 def _small(catalog: Catalog) -> Catalog:
-    """What coordination needs, a group to play with, and the requests."""
+    """Returns the resources for coordination, one group for tests, and migrations."""
     groups = {GROUP, "migration.k8s.io", "storagemigration.k8s.io"}
     kept = [r for r in catalog if r.kind.pinned or r.kind.group_resource.group in groups]
     return Catalog(kept, name=catalog.name)

@@ -1,7 +1,6 @@
-"""Controllers on a stage: begun and ended by a test, with everything that they tell kept.
+"""Controllers started and stopped by tests, with their events and metrics recorded.
 
-Time is simulated: a test waits for what it wants to see, and time moves meanwhile.
-"""
+Time is simulated: a test waits for a condition while time advances."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from restow.migration.trigger.options import TriggerOptions
 STEP_SECONDS = 0.25
 
 
-class Told:
-    """What controllers have told: events and counts."""
+class Recorded:
+    """The events and metrics of controllers."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
@@ -52,7 +51,7 @@ class Stage:
 
     def __init__(self, clock: SimulatedClock) -> None:
         self.clock = clock
-        self.told = Told()
+        self.recorded = Recorded()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(
@@ -63,15 +62,15 @@ class Stage:
             client,
             runtime=runtime,
             settings=options,
-            recorder=self.told,
-            metrics=self.told,
+            recorder=self.recorded,
+            metrics=self.recorded,
             **parts,
         )
         self._tasks[name] = asyncio.create_task(controller.run(), name=name)
         return controller
 
     async def end(self, name: str = "trigger") -> None:
-        """As by a crash: it forgets everything."""
+        """Stops a controller as in a crash: its memory is lost."""
         task = self._tasks.pop(name)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -81,7 +80,7 @@ class Stage:
             await self.end(name)
 
     def check(self) -> None:
-        """All still run."""
+        """Raises the error of a controller that has failed."""
         for task in self._tasks.values():
             if task.done():
                 task.result()
@@ -89,7 +88,7 @@ class Stage:
     async def until(
         self, is_so: Callable[[], bool | Awaitable[bool]], *, seconds_max: float = 60.0
     ) -> None:
-        """Let time pass until it is so."""
+        """Advances time until the condition is true."""
         for _ in range(int(seconds_max / STEP_SECONDS) + 1):
             await self.clock.settle()
             found = is_so()

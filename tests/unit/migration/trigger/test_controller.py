@@ -1,9 +1,8 @@
-"""The trigger on real servers of restow: several releases on one audited store, simulated time.
+"""The trigger on real restow servers: several releases on one audited store, simulated time.
 
-The migrator is played by the tests: it has a server rewrite every object, twice, says that it has
-succeeded, and gives a proof. At the end of each test the store is audited: no object is stored in a
-version that the state does not tell of.
-"""
+The tests play the migrator: they let a server rewrite each object, twice, and set the migration to
+succeeded and verified. At the end of each test the store is audited: no object is stored in a
+version that the StorageState does not list."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from restow.migration.overview_reader import migrations_seen
 from restow.migration.records import record_of
 from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from tests.unit.migration.trigger.fake_kubernetes import proof_for
-from tests.unit.migration.trigger.real_servers import Cluster, Door, open_cluster
+from tests.unit.migration.trigger.real_servers import Cluster, Connection, open_cluster
 from tests.unit.migration.trigger.stage import Stage
 from tests.unit.storageversion.world import GROUP
 
@@ -39,7 +38,7 @@ V1, V2 = (
 
 
 class Play(Stage):
-    """A cluster, the controllers on it, and a person who looks and migrates."""
+    """A cluster, its controllers, and a client that reads and migrates."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster.clock)
@@ -47,7 +46,7 @@ class Play(Stage):
 
     @property
     def client(self) -> ApiClient:
-        """Of any server that runs."""
+        """A client of any running server."""
         server = next(iter(self.cluster.servers.values()))
         return server.client(seed="person")
 
@@ -76,10 +75,10 @@ class Play(Stage):
     async def is_persisted(self, *hashes: str) -> bool:
         return await self.persisted() == list(hashes)
 
-    async def is_asked(self) -> bool:
+    async def has_migration(self) -> bool:
         return bool(await self.requests())
 
-    async def is_quiet(self) -> bool:
+    async def has_no_migration(self) -> bool:
         return not await self.requests()
 
     async def write(self, server: str, name: str) -> None:
@@ -92,7 +91,7 @@ class Play(Stage):
         await client.create(WIDGETS, body)
 
     async def migrate(self, server: str) -> int:
-        """Work off what is asked for, through one server; how many requests were ended."""
+        """Runs the requested migrations through one server and returns how many ended."""
         client, ended = self.cluster.servers[server].client(seed="migrator"), 0
         for request in await self.requests():
             name = request["metadata"]["name"]
@@ -100,7 +99,7 @@ class Play(Stage):
                 for _ in range(2):  # the second pass finds nothing to rewrite
                     await client.create(REQUESTS[0], {}, name=name, subresource="rewrite")
             except (NotFound, Conflict):
-                continue  # it was cancelled, or the servers do not agree any more
+                continue  # the migration was deleted, or the servers no longer agree
             ended += await _succeed(client, request)
         return ended
 
@@ -123,7 +122,7 @@ async def _succeed(client: ApiClient, request: Object) -> bool:
             subresource="status",
         )
     except (NotFound, Conflict):
-        return False  # it was cancelled meanwhile
+        return False  # the migration was deleted meanwhile
     return True
 
 
@@ -139,27 +138,27 @@ async def open_play(directory: Path, *, seed: int = 1) -> AsyncIterator[Play]:
 
 
 async def test_a_first_start_ends_in_one_hash(tmp_path: Path) -> None:
-    """What nobody knows is migrated once, and then it is known."""
+    """An unknown resource is migrated once, and then one hash is persisted."""
     async with open_play(tmp_path) as play:
         await play.cluster.serve("s1", "x")
         await play.run(play.write("s1", "a"))
         play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         assert await play.run(play.persisted()) == ["Unknown", "v1"]
         assert await play.run(play.migrate("s1")) == 1
         await play.until(lambda: play.is_persisted("v1"))
-        assert await play.run(play.is_quiet())
-        assert "MigrationRequested" in play.told.reasons("StorageVersionMigration")
-        assert (NAME, "Narrow") not in play.told.done  # the server has narrowed it
-        assert play.told.failures == []
+        assert await play.run(play.has_no_migration())
+        assert "MigrationRequested" in play.recorded.reasons("StorageVersionMigration")
+        assert (NAME, "Narrow") not in play.recorded.done  # the server has narrowed it
+        assert play.recorded.failures == []
 
 
-async def test_a_success_without_a_proof_is_not_believed(tmp_path: Path) -> None:
-    """Another migrator's word alone does not narrow."""
+async def test_a_success_without_verification_does_not_narrow(tmp_path: Path) -> None:
+    """The success of another migrator alone does not narrow the persisted hashes."""
     async with open_play(tmp_path) as play:
         await play.cluster.serve("s1", "x")
         play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         (request,) = await play.run(play.requests())
         done = {"type": "Succeeded", "status": "True"}
         await play.run(
@@ -179,15 +178,16 @@ async def test_a_success_without_a_proof_is_not_believed(tmp_path: Path) -> None
 async def test_a_forged_success_narrows_nothing(
     tmp_path: Path, source: TriggerSource, is_exact: bool
 ) -> None:
-    """A client that may write migrations marks one as succeeded and proven: the state stays, the
-    overview does not call it verified, and another migration takes its place."""
+    """A client that may write migrations sets one to succeeded and verified: the StorageState is
+    kept,
+    the overview does not show it as verified, and another migration replaces it."""
     async with open_play(tmp_path) as play:
         await play.cluster.serve("s1", "x+1")
         for name in ("a", "b", "c"):
             await play.run(play.write("s1", name))
         await play.cluster.serve("s1", "x+2")
         play.begin(play.cluster.servers["s1"].client(), TriggerOptions(source=source))
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         (forged,) = await play.run(play.requests())
         name, client = forged["metadata"]["name"], play.client
         said = proof_for(forged) if is_exact else "done by hand"
@@ -200,47 +200,49 @@ async def test_a_forged_success_narrows_nothing(
         await play.clock.advance(30)
         assert await play.run(play.persisted()) == ["Unknown", "v1", "v2"]
         if is_exact:
-            assert "MigrationNotVerified" in play.told.warnings
+            assert "MigrationNotVerified" in play.recorded.warnings
         else:
-            # As that of another migrator, it waits for a migrator of restow.
+            # It waits for a migrator of restow, like the success of another migrator.
             await play.run(client.delete(REQUESTS[0], name))
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         await play.run(play.migrate("s1"))
         await play.until(lambda: play.is_persisted("v2"))
 
 
 async def test_a_rolling_upgrade_and_a_rollback(tmp_path: Path) -> None:
-    """Disagreement cancels, agreement asks anew, and a success that was made for what is no
-    longer so changes nothing."""
+    """Disagreement cancels migrations, agreement starts them again, and a success for an outdated
+    agreement has no effect."""
     async with open_play(tmp_path) as play:
         await play.cluster.serve("s1", "x+1")
         await play.cluster.serve("s2", "x+1")
         await play.run(play.write("s1", "a"))
         play.begin(play.cluster.servers["s2"].client(), TriggerOptions())
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         await play.run(play.migrate("s1"))
         await play.until(lambda: play.is_persisted("v1"))
-        # One server is upgraded: what it may write is told at once, and nothing is migrated.
+        # One server is upgraded: its version is persisted at once, and no migration starts.
         await play.cluster.serve("s1", "x+2")
         await play.run(play.write("s1", "b"))
         await play.until(lambda: play.is_persisted("v1", "v2"))
         await play.clock.advance(5)
-        assert await play.run(play.is_quiet())
-        assert play.told.counts[1] == 1
-        # The other goes: agreement. The controller loses its server and finds another.
+        assert await play.run(play.has_no_migration())
+        assert play.recorded.counts[1] == 1
+        # The other is upgraded: agreement. The controller loses its server and connects to another.
         await play.end()
         await play.cluster.serve("s2", "x+2")
         play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         (first,) = await play.run(play.requests())
-        # Rolled back in the middle: the request is cancelled, with a reason.
+        # Rollback during the migration: it is cancelled, with a reason.
         await play.cluster.serve("s2", "x+1")
-        await play.until(play.is_quiet)
-        cancelled = [text for _, reason, text in play.told.events if reason == "MigrationCancelled"]
+        await play.until(play.has_no_migration)
+        cancelled = [
+            text for _, reason, text in play.recorded.events if reason == "MigrationCancelled"
+        ]
         assert any("do not agree" in each for each in cancelled)
-        # Upgraded again: another request, and only that one narrows.
+        # Upgraded again: another migration is created, and only that one narrows.
         await play.cluster.serve("s2", "x+2")
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         (second,) = await play.run(play.requests())
         assert second["metadata"]["uid"] != first["metadata"]["uid"]
         assert await play.run(play.persisted()) == ["v1", "v2"]
@@ -248,28 +250,29 @@ async def test_a_rolling_upgrade_and_a_rollback(tmp_path: Path) -> None:
         await play.until(lambda: play.is_persisted("v2"))
 
 
-async def test_a_state_that_was_deleted_by_hand_begins_anew(tmp_path: Path) -> None:
-    """The request made for the old state does not count for the new one."""
+async def test_a_state_deleted_by_a_client_is_recreated(tmp_path: Path) -> None:
+    """A migration created for the deleted StorageState does not count for the new one."""
     async with open_play(tmp_path) as play:
         await play.cluster.serve("s1", "x")
         play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         (first,) = await play.run(play.requests())
         await play.run(play.client.delete(STATES, NAME))
         await play.run(_succeed(play.client, first))
 
-        async def is_anew() -> bool:
+        async def has_new_migration() -> bool:
             uids = {each["metadata"]["uid"] for each in await play.requests()}
             return bool(uids - {first["metadata"]["uid"]})
 
-        await play.until(is_anew)
+        await play.until(has_new_migration)
         assert (await play.run(play.persisted()))[0] == "Unknown"
         await play.run(play.migrate("s1"))
         await play.until(lambda: play.is_persisted("v1"))
 
 
 async def test_a_state_without_a_status_is_unknown(tmp_path: Path) -> None:
-    """A crash between the two halves of its creation claims nothing."""
+    """After a crash between the create and the status update, the persisted versions are
+    unknown."""
     async with open_play(tmp_path) as play:
         await play.cluster.serve("s1", "x")
         client = play.client
@@ -278,16 +281,16 @@ async def test_a_state_without_a_status_is_unknown(tmp_path: Path) -> None:
         body = {"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState"}
         await play.run(client.create(STATES, {**body, "metadata": {"name": NAME}, "spec": spec}))
         play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         assert (await play.run(play.persisted()))[0] == "Unknown"
 
 
-async def test_a_request_of_somebody_else_is_ended_with_the_agreement(tmp_path: Path) -> None:
-    """Whoever has asked: nothing is migrated while servers do not agree."""
+async def test_migrations_of_others_end_with_the_agreement(tmp_path: Path) -> None:
+    """No migration, by any creator, runs while servers disagree."""
     async with open_play(tmp_path) as play:
         await play.cluster.serve("s1", "x+1")
         play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
-        await play.until(play.is_asked)
+        await play.until(play.has_migration)
         await play.run(play.migrate("s1"))
         await play.until(lambda: play.is_persisted("v1"))
         request = {
@@ -298,26 +301,26 @@ async def test_a_request_of_somebody_else_is_ended_with_the_agreement(tmp_path: 
         }
         await play.run(play.client.create(REQUESTS[0], request))
         await play.clock.advance(2)
-        assert await play.run(play.is_asked())
+        assert await play.run(play.has_migration())
         await play.cluster.serve("s2", "x+2")
-        await play.until(play.is_quiet)
+        await play.until(play.has_no_migration)
 
 
 class Storm:
-    """Every so often a call fails, before or after it was carried out, and streams are cut."""
+    """Randomly fails calls, before or after they are carried out, and breaks streams."""
 
-    def __init__(self, door: Door, seed: str) -> None:
-        self._door = door
+    def __init__(self, connection: Connection, seed: str) -> None:
+        self._connection = connection
         self._randomness = SeededRandomness(seed)
         self.is_over = False
         self.count = 0
-        door.fault, door.loses = self.fault, self.loses
+        connection.fault, connection.loses = self.fault, self.loses
 
     def fault(self, _method: str, _target: str) -> Exception | None:
         if self.is_over or self._randomness.randrange(4):
             return None
         self.count += 1
-        self._door.cut()
+        self._connection.cut()
         return ConnectionResetError()
 
     def loses(self, _method: str, _target: str) -> bool:
@@ -326,18 +329,21 @@ class Storm:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_two_controllers_in_a_storm_are_harmless(tmp_path: Path, seed: int) -> None:
-    """Whatever fails for whom while servers change, the store is always told right, and after the
-    storm all is migrated."""
+    """Under random faults while servers change, the StorageState is always complete, and afterwards
+    the
+    migration completes."""
     async with open_play(tmp_path, seed=seed) as play:
         await play.cluster.serve("s1", "x+1")
         await play.cluster.serve("s2", "x+1")
-        keeper = play.cluster.servers["s2"]
+        stable = play.cluster.servers["s2"]
         storms: list[Storm] = []
 
         def begin(name: str) -> None:
-            door = keeper.door()
-            storms.append(Storm(door, f"{seed}/{name}/{len(storms)}"))
-            play.begin(keeper.client(door, seed=f"{seed}/{name}"), TriggerOptions(), name=name)
+            connection = stable.connection()
+            storms.append(Storm(connection, f"{seed}/{name}/{len(storms)}"))
+            play.begin(
+                stable.client(connection, seed=f"{seed}/{name}"), TriggerOptions(), name=name
+            )
 
         begin("one")
         begin("two")
@@ -368,11 +374,11 @@ async def test_two_controllers_in_a_storm_are_harmless(tmp_path: Path, seed: int
         await play.until(is_done, seconds_max=300)
 
 
-async def test_refusals_of_the_api_are_waited_out(tmp_path: Path) -> None:
-    """Hundreds of 500s and 409s on every write end in nothing worse than a delay."""
+async def test_errors_of_the_api_are_retried(tmp_path: Path) -> None:
+    """Many failed writes cause only a delay."""
     async with open_play(tmp_path) as play:
         server = await play.cluster.serve("s1", "x")
-        door = server.door()
+        connection = server.connection()
         calls = 0
 
         def fault(method: str, _target: str) -> Exception | None:
@@ -380,53 +386,54 @@ async def test_refusals_of_the_api_are_waited_out(tmp_path: Path) -> None:
             calls += method != "GET"
             return ConnectionResetError() if method != "GET" and calls < 40 else None
 
-        door.fault = fault
-        play.begin(server.client(door), TriggerOptions())
-        await play.until(play.is_asked, seconds_max=600)
+        connection.fault = fault
+        play.begin(server.client(connection), TriggerOptions())
+        await play.until(play.has_migration, seconds_max=600)
         await play.run(play.migrate("s1"))
         await play.until(lambda: play.is_persisted("v1"), seconds_max=600)
-        assert NAME in play.told.failures
+        assert NAME in play.recorded.failures
 
 
-async def test_leaders_that_do_not_lead_do_nothing(tmp_path: Path) -> None:
-    """A controller acts only while it leads, and begins at once when it does."""
-    collects_first = False
+async def test_standbys_do_nothing(tmp_path: Path) -> None:
+    """A controller acts only while it is the leader, and starts at once when it becomes leader."""
+    is_leading = False
     async with open_play(tmp_path) as play:
         server = await play.cluster.serve("s1", "x")
-        play.begin(server.client(), TriggerOptions(), is_leader=lambda: collects_first)
+        play.begin(server.client(), TriggerOptions(), is_leader=lambda: is_leading)
         await play.clock.advance(30)
-        assert await play.run(play.is_quiet())
-        collects_first = True
-        await play.until(play.is_asked, seconds_max=5)
-        collects_first = False
+        assert await play.run(play.has_no_migration())
+        is_leading = True
+        await play.until(play.has_migration, seconds_max=5)
+        is_leading = False
         await play.clock.advance(2)
         for request in await play.run(play.requests()):
             await play.run(play.client.delete(REQUESTS[0], request["metadata"]["name"]))
         await play.clock.advance(30)
-        assert await play.run(play.is_quiet())
+        assert await play.run(play.has_no_migration())
 
 
 async def test_nothing_is_written_when_nothing_happens(tmp_path: Path) -> None:
-    """A cluster at rest gets heartbeats, and no other writes."""
+    """An idle cluster gets heartbeats, and no other writes."""
     async with open_play(tmp_path) as play:
         server = await play.cluster.serve("s1", "x")
-        door = server.door()
-        play.begin(server.client(door), TriggerOptions())
-        await play.until(play.is_asked)
+        connection = server.connection()
+        play.begin(server.client(connection), TriggerOptions())
+        await play.until(play.has_migration)
         await play.run(play.migrate("s1"))
         await play.until(lambda: play.is_persisted("v1"))
         await play.clock.advance(5)
-        door.calls.clear()
+        connection.calls.clear()
         await play.clock.advance(100)
-        assert [each for each in door.calls if each[0] != "GET"] == []
+        assert [each for each in connection.calls if each[0] != "GET"] == []
         await play.clock.advance(1_100)
-        writes = [each for each in door.calls if each[0] != "GET" and NAME in each[1]]
+        writes = [each for each in connection.calls if each[0] != "GET" and NAME in each[1]]
         assert 1 <= len(writes) <= 4
         assert {method for method, _ in writes} == {"PUT"}
 
 
 async def test_reports_by_discovery_are_kept_by_the_servers(tmp_path: Path) -> None:
-    """The extension for HA works on servers of restow too, though they write the same state."""
+    """The extension for HA works on restow servers too, although they write the same
+    StorageState."""
     async with open_play(tmp_path) as play:
         for name in ("s1", "s2"):
             server = await play.cluster.serve(name, "x+1")
@@ -444,7 +451,7 @@ async def test_reports_by_discovery_are_kept_by_the_servers(tmp_path: Path) -> N
             return await reporters() == ["beside-s1", "beside-s2"]
 
         await play.until(are_both)
-        # A server that writes another version puts its hash into the state by itself.
+        # A server that writes another version adds its hash to the StorageState itself.
         await play.cluster.serve("s3", "x+2")
         assert V2 in (await play.run(play.state()))["status"]["persistedStorageVersionHashes"]
         assert await play.run(are_both())

@@ -1,4 +1,4 @@
-"""The trigger on clusters that are not of restow: discovery of one server and of many, and
+"""The trigger on clusters that are not restow: discovery of one server and of several, and
 StorageVersions without an epoch."""
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ MINUTE = 60.0
 
 
 @pytest.mark.parametrize("options", [DISCOVERY, HA, TriggerOptions()], ids=lambda each: each.source)
-async def test_what_shows_no_hash_is_left_alone(options: TriggerOptions) -> None:
-    """As that of an aggregated server that does not tell how it stores: no state, no request."""
+async def test_resources_without_a_hash_are_left_alone(options: TriggerOptions) -> None:
+    """For example of an aggregated server that does not report: no StorageState and no
+    migration."""
     world = Kubernetes()
     world.server("s1", "")
     world.show_endpoints("s1")
@@ -38,19 +39,20 @@ async def test_what_shows_no_hash_is_left_alone(options: TriggerOptions) -> None
         assert world.open == []
 
 
-async def test_the_life_of_a_storage_state_by_discovery() -> None:
-    """KEP-2343's life of a StorageState happens to the object itself, from install to reset."""
+async def test_the_life_cycle_of_a_storage_state_by_discovery() -> None:
+    """The life cycle of a StorageState in KEP-2343, from installation to reset, on the real
+    object."""
     world = Kubernetes()
     world.server("s1", "v1")
     async with open_stage(world.clock) as stage:
-        # "Installed for the first time": the state, unknown, and a request.
+        # "Installed for the first time": the StorageState, unknown, and a migration.
         stage.begin(world.client("s1"), DISCOVERY)
         await stage.until(lambda: bool(world.open))
         assert world.persisted == ["Unknown"]
         assert "currentStorageVersionHashes" not in world.objects[STATE]["status"]
         world.finish()
         await stage.until(lambda: world.persisted == ["v1"])
-        # "Crashes, offline for less than 10 minutes": only the heartbeat moves.
+        # "Crashes, offline for less than 10 minutes": only the heartbeat changes.
         await stage.end()
         await world.clock.advance(9 * MINUTE)
         before = world.objects[STATE]["status"]["lastHeartbeatTime"]
@@ -62,26 +64,26 @@ async def test_the_life_of_a_storage_state_by_discovery() -> None:
         await stage.until(lambda: bool(world.open), seconds_max=11 * MINUTE)
         assert world.persisted == ["v1", "v2"]
         first = world.open
-        # "Downgrades back": the request is another, each hash is there once.
+        # "Downgrades back": another migration is created, and each hash is listed once.
         world.server("s1", "v1")
         await stage.until(lambda: bool(world.open) and world.open != first, seconds_max=660)
         assert world.persisted == ["v1", "v2"]
         world.finish()
         await stage.until(lambda: world.persisted == ["v1"])
-        # "More than 10 minutes old": everything may have happened.
+        # "More than 10 minutes old": the persisted versions are unknown.
         await stage.end()
         await world.clock.advance(11 * MINUTE)
         stage.begin(world.client("s1"), DISCOVERY)
         await stage.until(lambda: bool(world.open))
         assert world.persisted == ["Unknown"]
-        assert "StoredVersionsUnknown" in stage.told.warnings
+        assert "StoredVersionsUnknown" in stage.recorded.warnings
         world.finish()
         await stage.until(lambda: world.persisted == ["v1"])
 
 
-async def test_the_walk_through_of_three_servers() -> None:
-    """KEP-2343's case 1, through one controller that polls all servers: the migration that a
-    rollback disturbs is cancelled, and only a second whole one narrows."""
+async def test_case_1_with_three_servers() -> None:
+    """Case 1 of KEP-2343, with one controller that polls all servers: the migration that a rollback
+    interrupts is cancelled, and only a second complete one narrows."""
     world = Kubernetes()
     for name in ("s1", "s2", "s3"):
         world.server(name, "v1")
@@ -108,12 +110,12 @@ async def test_the_walk_through_of_three_servers() -> None:
         await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
         world.finish()
         await stage.until(lambda: world.persisted == ["v2"], seconds_max=11 * MINUTE)
-        assert stage.told.reasons().count("StoredVersionsNarrowed") == 2
+        assert stage.recorded.reasons().count("StoredVersionsNarrowed") == 2
 
 
 @pytest.mark.parametrize("options", [DISCOVERY, HA], ids=lambda each: each.source)
-async def test_what_only_the_definition_lists_is_noticed(options: TriggerOptions) -> None:
-    """Whoever reports first, and asks for nothing, does not keep it from whoever does."""
+async def test_versions_listed_only_by_the_crd_are_migrated(options: TriggerOptions) -> None:
+    """An observer without a request to migrate does not hide the request of another observer."""
     world = Kubernetes()
     world.groups["apiextensions.k8s.io/v1"] = [
         ("customresourcedefinitions", "CustomResourceDefinition")
@@ -133,8 +135,9 @@ async def test_what_only_the_definition_lists_is_noticed(options: TriggerOptions
 
 
 async def test_local_controllers_report_and_only_the_leader_reacts() -> None:
-    """With a controller beside each server, each writes its own report; the requests are the
-    leader's, and another goes on when the leader ends."""
+    """With a controller per server, each writes its own report; only the leader creates migrations,
+    and
+    another leader continues when it stops."""
     world = Kubernetes()
     leader = "s1"
     async with open_stage(world.clock) as stage:
@@ -158,15 +161,16 @@ async def test_local_controllers_report_and_only_the_leader_reacts() -> None:
         for name in ("s1", "s2", "s3"):
             world.server(name, "v2")
         await stage.until(lambda: world.reported.count("v2") == 2, seconds_max=11 * MINUTE)
-        # The first has fallen silent: nothing begins until its report is taken out.
+        # The first controller has stopped: no migration starts until its report is removed.
         assert world.open == []
         await stage.until(lambda: bool(world.open), seconds_max=61 * MINUTE)
         assert world.reported == ["v2", "v2"]
 
 
-async def test_two_reporters_with_one_id_are_refused() -> None:
-    """The one whose report was overwritten says so and writes nothing more: they do not overwrite
-    each other's report again and again."""
+async def test_two_reporters_with_one_id_are_rejected() -> None:
+    """The reporter whose report was overwritten fails and stops writing, so that they do not
+    overwrite
+    each other repeatedly."""
     world = Kubernetes()
     async with open_stage(world.clock) as stage:
         for name in ("s1", "s2"):
@@ -176,16 +180,17 @@ async def test_two_reporters_with_one_id_are_refused() -> None:
             )
             stage.begin(world.client(name), options, name=name, is_leader=lambda: False)
             await world.clock.advance(7)
-        await stage.until(lambda: bool(stage.told.failures), seconds_max=40 * MINUTE)
+        await stage.until(lambda: bool(stage.recorded.failures), seconds_max=40 * MINUTE)
         shown = world.reported
         for _ in range(20):
             await world.clock.advance(3 * MINUTE)
             assert world.reported == shown
-        assert {"v1", "v2"} <= {*world.persisted}  # what either has seen is told all the same
+        # the hashes that both have read are persisted nevertheless
+        assert {"v1", "v2"} <= {*world.persisted}
 
 
-async def test_a_server_that_cannot_be_reached_holds_up_only_the_migration() -> None:
-    """The reports of the other servers go on, and nothing is migrated until it is back."""
+async def test_an_unavailable_server_delays_only_the_migration() -> None:
+    """Reports of the other servers continue, and no migration starts until it is available."""
     world = Kubernetes()
     for name in ("s1", "s2"):
         world.server(name, "v1")
@@ -205,11 +210,13 @@ async def test_a_server_that_cannot_be_reached_holds_up_only_the_migration() -> 
         await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
 
 
-async def test_slow_answers_of_several_servers_do_not_make_heartbeats_stale() -> None:
-    """All servers are read side by side and reported in one update, so a look at all resources
-    ends well within the two periods after which a heartbeat is stale. Otherwise each look would
-    find its own last heartbeat stale, set the state to "Unknown" and end the migration, for ever
-    (seeds 900078 and 900164 of the simulator at commit 04310b9)."""
+async def test_slow_replies_of_several_servers_do_not_make_heartbeats_stale() -> None:
+    """All servers are read concurrently and reported in one update, so a cycle over all resources
+    ends
+    well within the two periods after which a heartbeat is stale. Otherwise each cycle would find
+    its
+    own last heartbeat stale, set the state to "Unknown" and cancel the migration, endlessly (seeds
+    900078 and 900164 of the simulator at commit 04310b9)."""
     world = Kubernetes()
     rules = Settings(poll_seconds=15, hold_seconds=15, retry_seconds=15)
     options = TriggerOptions(source=TriggerSource.DISCOVERY_HA, rules=rules)
@@ -223,16 +230,17 @@ async def test_slow_answers_of_several_servers_do_not_make_heartbeats_stale() ->
     async with open_stage(world.clock) as stage:
         stage.begin(world.client("s1"), options, connect_to=world.connect_to)
         await stage.until(lambda: bool(world.open), seconds_max=2 * MINUTE)
-        await world.clock.advance(2 * MINUTE)  # a migration takes its time
+        await world.clock.advance(2 * MINUTE)  # the duration of a migration
         assert any(each.startswith("widgets") for each in world.open)
         world.finish()
         await stage.until(lambda: world.persisted == ["v1"], seconds_max=MINUTE)
-        assert "StoredVersionsUnknown" not in stage.told.reasons()
+        assert "StoredVersionsUnknown" not in stage.recorded.reasons()
 
 
-async def test_a_server_that_was_away_is_not_believed_by_the_heartbeats_of_others() -> None:
-    """All servers are reported in one update, but each by its own heartbeat: one that could not be
-    read for two periods may have written anything, though the others were read all the time."""
+async def test_an_unavailable_server_is_not_covered_by_heartbeats_of_others() -> None:
+    """All servers are reported in one update, but each has its own heartbeat: one that could not be
+    read
+    for two periods may have written any version, although the others were read throughout."""
     world = Kubernetes()
     for name in ("s1", "s2"):
         world.server(name, "v1")
@@ -251,8 +259,8 @@ async def test_a_server_that_was_away_is_not_believed_by_the_heartbeats_of_other
         await stage.until(lambda: world.persisted == ["Unknown", "v1"], seconds_max=5 * MINUTE)
 
 
-async def test_auto_takes_the_best_there_is() -> None:
-    """One server is polled, several are observed each, and StorageVersions win over both."""
+async def test_auto_selects_the_best_source() -> None:
+    """One server is polled, several are observed individually, and StorageVersions precede both."""
     options = TriggerOptions()
     one, many = Kubernetes(), Kubernetes()
     one.server("s1", "v1")
@@ -274,12 +282,12 @@ async def test_auto_takes_the_best_there_is() -> None:
         stage.begin(reported.client("s1"), options, connect_to=reported.connect_to)
         await stage.until(lambda: STATE in reported.objects)
         await reported.clock.advance(1)
-        # They do not agree; by discovery alone a migration would have begun.
+        # They disagree; with discovery alone a migration would have started.
         assert (sorted(reported.persisted), reported.open) == (["Unknown", "v1", "v2"], [])
 
 
 async def test_custom_resources_fall_back_to_discovery() -> None:
-    """Where StorageVersions are served but hold nothing of a resource, its hash counts."""
+    """If StorageVersions are served but lack a resource, its hash in discovery is used."""
     world = Kubernetes(storage_versions=True)
     world.server("s1", "v1")
     async with open_stage(world.clock) as stage:
@@ -288,9 +296,10 @@ async def test_custom_resources_fall_back_to_discovery() -> None:
         assert world.persisted == ["Unknown"]
 
 
-async def test_without_an_epoch_a_followed_change_is_appended() -> None:
-    """The watch has shown every state of the StorageVersion, so nothing becomes unknown, though
-    one of them was never read."""
+async def test_without_an_epoch_a_watched_change_is_appended() -> None:
+    """The watch has delivered every state of the StorageVersion, so the persisted versions stay
+    known,
+    although one state was never read."""
     world = Kubernetes(storage_versions=True)
     world.server("s1", "v1")
     world.report("v1")
@@ -303,14 +312,14 @@ async def test_without_an_epoch_a_followed_change_is_appended() -> None:
             world.report(*versions)
         await stage.until(lambda: bool(world.open))
         assert sorted(world.persisted) == ["v1", "v2", "v3"]
-        assert stage.told.warnings == []
+        assert stage.recorded.warnings == []
         world.finish()
         await stage.until(lambda: world.persisted == ["v2"])
 
 
 async def test_without_an_epoch_a_gap_makes_everything_unknown() -> None:
-    """When the watch broke and its place is forgotten, changes were missed: nobody claims to know
-    what was stored meanwhile."""
+    """If the watch broke and its resource version expired, changes were missed: the versions stored
+    meanwhile are unknown."""
     world = Kubernetes(storage_versions=True)
     world.server("s1", "v1")
     world.report("v1")
@@ -324,14 +333,14 @@ async def test_without_an_epoch_a_gap_makes_everything_unknown() -> None:
         world.report("v1")
         world.compact()
         await stage.until(lambda: "Unknown" in world.persisted, seconds_max=120)
-        assert stage.told.warnings == ["StoredVersionsUnknown"]
+        assert stage.recorded.warnings == ["StoredVersionsUnknown"]
         await stage.until(lambda: bool(world.open))
         world.finish()
         await stage.until(lambda: world.persisted == ["v1"])
 
 
 async def test_a_deleted_storage_version_is_no_agreement() -> None:
-    """While there is none, nothing begins, and the weaker source is not asked instead."""
+    """Without a StorageVersion no migration starts, and discovery is not used instead."""
     world = Kubernetes(storage_versions=True)
     world.server("s1", "v1")
     world.report("v1")
@@ -346,8 +355,8 @@ async def test_a_deleted_storage_version_is_no_agreement() -> None:
         await stage.until(lambda: bool(world.open))
 
 
-async def test_a_failed_request_is_made_again_after_a_while() -> None:
-    """It is not repeated at once, and it is not given up."""
+async def test_a_failed_migration_is_retried_after_a_while() -> None:
+    """It is retried neither at once nor never."""
     world = Kubernetes()
     world.server("s1", "v1")
     options = TriggerOptions(source=TriggerSource.DISCOVERY, rules=Settings(retry_seconds=120))
@@ -360,8 +369,8 @@ async def test_a_failed_request_is_made_again_after_a_while() -> None:
         await stage.until(lambda: bool(world.open), seconds_max=60)
 
 
-async def test_requests_are_made_where_they_are_served() -> None:
-    """A server with the in-tree API alone gets its requests there, without a version."""
+async def test_migrations_are_created_in_the_served_api() -> None:
+    """On a server with the in-tree API only, migrations are created there, without a version."""
     world = Kubernetes()
     world.groups["storagemigration.k8s.io/v1"] = [world.groups["migration.k8s.io/v1alpha1"].pop()]
     world.server("s1", "v1")
@@ -374,8 +383,10 @@ async def test_requests_are_made_where_they_are_served() -> None:
     assert made["spec"] == {"resource": {"group": "example.org", "resource": "widgets"}}
 
 
-async def test_what_is_missing_is_said() -> None:
-    """Without the API of states, or without the source that was asked for, it ends and says so."""
+async def test_missing_apis_are_reported() -> None:
+    """Without the API of StorageStates, or without the requested source, the controller fails with
+    the
+    reason."""
     bare, wrong = Kubernetes(), Kubernetes()
     del bare.groups["migration.k8s.io/v1alpha1"]
     cases = (
@@ -392,7 +403,7 @@ async def test_what_is_missing_is_said() -> None:
 
 
 async def test_errors_of_one_resource_do_not_stop_others() -> None:
-    """A resource whose state cannot be written is tried again and counted; another is done."""
+    """A resource whose StorageState cannot be written is retried and counted; others continue."""
     world = Kubernetes()
     world.groups["example.org/v1"].append(("gadgets", "Gadget"))
     server = world.server("s1", "v1")
@@ -410,13 +421,14 @@ async def test_errors_of_one_resource_do_not_stop_others() -> None:
     async with open_stage(world.clock) as stage:
         stage.begin(world.client("s1"), DISCOVERY)
         await stage.until(lambda: bool(world.open))
-        await stage.until(lambda: stage.told.failures.count("gadgets.example.org") >= 3)
-        assert set(stage.told.failures) == {"gadgets.example.org"}
+        await stage.until(lambda: stage.recorded.failures.count("gadgets.example.org") >= 3)
+        assert set(stage.recorded.failures) == {"gadgets.example.org"}
 
 
-async def test_a_hidden_group_is_not_taken_for_a_missing_one() -> None:
-    """While discovery does not show everything nothing is begun: requests would be made in another
-    API, by a weaker source, beside those that cannot be seen."""
+async def test_an_unavailable_group_is_not_a_missing_one() -> None:
+    """While discovery is incomplete the trigger does not start: it would create migrations in
+    another API,
+    from a weaker source, in addition to those that it cannot read."""
     world = Kubernetes(storage_versions=True)
     world.groups["storagemigration.k8s.io/v1"] = [
         ("storageversionmigrations", "StorageVersionMigration")
@@ -435,25 +447,25 @@ async def test_a_hidden_group_is_not_taken_for_a_missing_one() -> None:
         await world.clock.advance(30)
         server.hidden = ""
         await stage.until(lambda: STATE in world.objects, seconds_max=120)
-        # Hidden again, later: nothing changes.
+        # Unavailable again, later: nothing changes.
         server.hidden = "migration.k8s.io"
         await world.clock.advance(15 * MINUTE)
         assert not any(path.startswith("/apis/storagemigration") for path in world.objects)
         stage.check()
 
 
-async def test_what_does_not_come_to_rest_does_not_keep_the_server_busy() -> None:
-    """Somebody who undoes every write at once gets a bounded number of them."""
+async def test_endless_conflicting_writes_are_rate_limited() -> None:
+    """A client that reverts every write at once causes a bounded number of writes."""
     world = Kubernetes()
     world.server("s1", "v1")
     put = world.put
 
-    def undoing(path: str, value: Object, *, kind: str = "MODIFIED") -> Object:
+    def reverting(path: str, value: Object, *, kind: str = "MODIFIED") -> Object:
         if path == STATE:
             value = {**value, "status": {}}
         return put(path, value, kind=kind)
 
-    world.put = undoing  # type: ignore[method-assign]
+    world.put = reverting  # type: ignore[method-assign]
     async with open_stage(world.clock) as stage:
         stage.begin(world.client("s1"), DISCOVERY)
         await world.clock.advance(30)

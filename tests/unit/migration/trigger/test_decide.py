@@ -1,4 +1,4 @@
-"""The trigger's rules against naive twins, written from the proposals as tables of cases."""
+"""The trigger's rules against reference implementations, written from the KEPs as case tables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tests.unit.migration.trigger.world import RESOURCE, START
 NOW = Now(100_000.0, START + timedelta(seconds=100_000))
 SETTINGS = Settings()
 
-# Mostly a calm world, or most examples would end at the first rule.
+# Mostly steady states, otherwise most examples would end at the first rule.
 hashes = st.sampled_from(["h1", "h1", "h1", "h2"])
 texts = st.sampled_from(["", "1", "1"])
 minutes = st.sampled_from([1, 1, 1, 1, 4, 5, 6, 9, 10, 11, 19, 20, 21, 31, -5, 0])
@@ -131,7 +131,7 @@ memories = st.none() | st.builds(
 
 
 class Outcome(NamedTuple):
-    """What a decision comes to."""
+    """The result of a decision."""
 
     deleted: set[str]
     status: StateStatus | None = None
@@ -158,7 +158,7 @@ def seen(
     return TriggerView(resource=RESOURCE, state=state, migrations=found, reading=reading)
 
 
-# Twins.
+# Reference implementations.
 
 
 def naive_append(persisted: tuple[str, ...], new: set[str]) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def naive_due(heartbeat: datetime | None) -> bool:
 
 
 def naive_failures(view: TriggerView) -> set[str]:
-    """ "Unknown" if the last migration has failed on its objects, and no server records that."""
+    """ "Unknown" if the last migration failed on objects, and no server records that."""
     ended = [each for each in view.migrations if not each.is_open]
     if not ended or (view.state is not None and view.state.is_verified_by_servers):
         return set()
@@ -205,7 +205,7 @@ def naive_requests(
     beat = None
     if naive_due(state.status.heartbeat):
         beat = replace(state.status, heartbeat=NOW.wall)
-    keys = (key,) if key else state.status.keys  # who sees no keys leaves them as they are
+    keys = (key,) if key else state.status.keys  # a source without keys leaves them unchanged
     if state.status.persisted == (wanted.target,) and state.status.keys == keys:
         return Outcome(deleted, beat)
     counting = [each for each in ours if each.record == wanted]
@@ -309,7 +309,7 @@ def naive_storage_version(
             persisted=added,
             keys=(*state.status.keys, *unlisted),
             current=common or state.status.current,
-            # Without a StorageVersion nothing was checked that a heartbeat could confirm.
+            # Without a StorageVersion there was no check that a heartbeat could confirm.
             heartbeat=NOW.wall if reading.uid else state.status.heartbeat,
         )
         return Outcome(running, status)
@@ -335,7 +335,7 @@ def naive_storage_version(
 def test_by_discovery(
     shown: str, state: StateSeen | None, found: tuple[MigrationSeen, ...], memory: Memory | None
 ) -> None:
-    """KEP-2343: as its text has it, case by case."""
+    """Each case of the text of KEP-2343."""
     view = seen(DiscoveryReading(hash=shown), state, found)
     decision = decide(view, memory, now=NOW, settings=SETTINGS)
     assert outcome(decision) == naive_discovery(view, shown, memory)
@@ -349,7 +349,8 @@ def test_by_storage_version(
     found: tuple[MigrationSeen, ...],
     memory: Memory | None,
 ) -> None:
-    """KEP-2339: start by the common version, abort without one or when agreement has moved."""
+    """KEP-2339: start with the common version, abort without one or when the agreement has
+    changed."""
     if not reading.uid:
         reading = StorageVersionReading(written=reading.written, follows=reading.follows)
     view = seen(reading, state, found)
@@ -368,12 +369,13 @@ def test_by_storage_version(
 def test_every_controller_reports(
     own: str,
     state: StateSeen | None,
-    collects_first: bool,
+    is_leading: bool,
     found: tuple[MigrationSeen, ...],
     seen_ages: list[int],
 ) -> None:
-    """KEP-2343 for HA: own hash and heartbeat, appended hash, silent ones out, in one update."""
-    reading = LocalReading(reporter_id="me", hash=own, is_leader=collects_first)
+    """KEP-2343 for HA: own hash and heartbeat, appended hash, expired reports removed, in one
+    update."""
+    reading = LocalReading(reporter_id="me", hash=own, is_leader=is_leading)
     said = HashReport(reporter_id="me", hash=own, heartbeat=NOW.wall)
     ages = dict(zip(["me", "you", "it"], seen_ages, strict=True))
     reports = () if state is None else state.status.reports
@@ -414,11 +416,9 @@ def test_every_controller_reports(
         is_changed = is_changed or result.status.persisted != state.status.persisted
         (update,) = [e for e in decision.actions if isinstance(e, UpdateState)]
         assert update.change == ("77" if is_changed else None)
-        stopped = (
-            {e.ref.name for e in found if e.is_open} if collects_first and is_changed else set()
-        )
+        stopped = {e.ref.name for e in found if e.is_open} if is_leading and is_changed else set()
         assert result.deleted == stopped
-    elif not collects_first:
+    elif not is_leading:
         assert result == Outcome(set())
 
 
@@ -430,7 +430,8 @@ def test_every_update_is_conditional(
     memory: Memory | None,
     by_discovery: bool,
 ) -> None:
-    """On the very state that was read; a request is named by what it is made for."""
+    """Each update has the state that was read as precondition; a migration's name encodes its
+    purpose."""
     source: Reading = DiscoveryReading(hash=reading.common) if by_discovery else reading
     for action in decide(seen(source, state, found), memory, now=NOW, settings=SETTINGS).actions:
         assert action.reason
@@ -451,7 +452,7 @@ def test_every_update_is_conditional(
 def test_a_recorded_change_has_a_new_mark(
     shown: str, state: StateSeen | None, found: tuple[MigrationSeen, ...]
 ) -> None:
-    """By discovery: a request that was made before a change never counts after it."""
+    """By discovery: a migration created before a change never counts after it."""
     view = seen(DiscoveryReading(hash=shown), state, found)
     for action in decide(view, None, now=NOW, settings=SETTINGS).actions:
         if isinstance(action, UpdateState):

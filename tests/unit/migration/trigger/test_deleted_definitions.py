@@ -1,4 +1,4 @@
-"""The StorageState of a custom resource goes with its CRD, and no trigger brings it back."""
+"""A CRD's StorageState is deleted with the CRD, and the trigger does not recreate it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ GIZMO = {
 
 
 async def test_a_deleted_crd_leaves_no_state(tmp_path: Path) -> None:
-    """The state is created once, by the server; after `kubectl delete crd` it is removed, and stays
-    removed although the trigger is told of it."""
+    """The server creates the StorageState once; `kubectl delete crd` removes it, and it is not
+    recreated
+    although the trigger observes the deletion."""
     creations: list[str] = []
 
     def count(change: ObjectChange) -> None:
@@ -73,7 +74,7 @@ async def test_a_deleted_crd_leaves_no_state(tmp_path: Path) -> None:
 
 
 async def _is_created(client: ApiClient) -> bool:
-    """Whether the server takes objects of the new kind."""
+    """Returns whether the server accepts objects of the new kind."""
     try:
         await client.create(GIZMOS, GIZMO)
     except NotFound:

@@ -1,4 +1,4 @@
-"""What is sent for each action, in which order, and what a refusal does to the rest."""
+"""The requests sent for each action, their order, and the effect of an error on later actions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.unit.migration.trigger.fake_kubernetes import (
     WIDGETS,
     Kubernetes,
 )
-from tests.unit.migration.trigger.stage import Told
+from tests.unit.migration.trigger.stage import Recorded
 
 RESOURCE = WIDGETS.group_resource
 HEARTBEAT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -52,14 +52,14 @@ BODY: Object = {
 
 
 class Scene:
-    """One actor on one server."""
+    """One executor on one server."""
 
     def __init__(self) -> None:
         self.world = Kubernetes()
         self.world.server("s1", "v1")
         self.client: ApiClient = self.world.client("s1")
-        self.told = Told()
-        self.actor = Executor(self.client, recorder=self.told, metrics=self.told)
+        self.recorded = Recorded()
+        self.actor = Executor(self.client, recorder=self.recorded, metrics=self.recorded)
 
     async def act(self, *actions: Action, requests: tuple[Object, ...] = ()) -> object:
         state = copy.deepcopy(self.world.objects.get(STATE))
@@ -74,22 +74,24 @@ class Scene:
         return [f"{each.method} {each.path.rsplit('/', 1)[1]}" for each in self.world.sent]
 
 
-async def test_a_state_is_created_and_then_told() -> None:
-    """A server drops the status of a create, so it follows, conditional on what was created."""
+async def test_a_state_is_created_and_its_status_updated() -> None:
+    """A server drops the status of a create, so an update follows, with the created object as
+    precondition."""
     scene = Scene()
     create = CreateState(resource=RESOURCE, status=UNKNOWN_STATUS, reason="new")
     assert await scene.act(create) == (True, None)
     assert scene.methods == ["POST storagestates", "PUT status"]
     assert scene.world.sent[1].body["metadata"]["resourceVersion"]
     assert scene.world.persisted == [UNKNOWN]
-    assert scene.told.done == [("widgets.example.org", "CreateState")]
+    assert scene.recorded.done == [("widgets.example.org", "CreateState")]
     with pytest.raises(AlreadyExists):
         await scene.act(create)
 
 
-async def test_a_change_is_marked_before_it_is_told() -> None:
-    """First the annotation, then the status, each conditional on what came before; what others
-    have put there stays."""
+async def test_a_change_is_marked_before_the_status_is_updated() -> None:
+    """The annotation is written first, then the status, each conditional on the preceding state;
+    fields of
+    others are kept."""
     scene = Scene()
     scene.world.put(STATE, BODY)
     wanted = scene.precondition()
@@ -111,11 +113,11 @@ async def test_a_change_is_marked_before_it_is_told() -> None:
     assert found["metadata"]["annotations"] == {"note": "mine", CHANGE_ANNOTATION: "11"}
     assert found["metadata"]["labels"] == {"team": "a"}
     assert found["status"]["extra"] == "theirs"
-    assert scene.told.warnings == ["StoredVersionsUnknown"]
+    assert scene.recorded.warnings == ["StoredVersionsUnknown"]
 
 
-async def test_a_state_that_has_changed_is_not_written() -> None:
-    """Neither the mark nor the status, and nothing after it is done."""
+async def test_a_stale_state_is_not_written() -> None:
+    """Neither annotation nor status is written, and later actions are skipped."""
     for change in (None, "11"):
         scene = Scene()
         old = scene.world.put(STATE, BODY)
@@ -133,11 +135,11 @@ async def test_a_state_that_has_changed_is_not_written() -> None:
             await scene.actor.act([update, create], observation, request_api=REQUESTS[0])
         assert scene.world.objects[STATE] == newer
         assert len(scene.world.sent) == 1
-        assert scene.told.done == []
+        assert scene.recorded.done == []
 
 
 async def test_narrowing_is_one_write() -> None:
-    """A conditional PUT of the status; it is told by an event which migration it was."""
+    """A conditional PUT of the status; the event names the migration."""
     scene = Scene()
     scene.world.put(STATE, BODY)
     status_ = StateStatus(persisted=("h2",), current="h2", heartbeat=HEARTBEAT)
@@ -152,13 +154,13 @@ async def test_narrowing_is_one_write() -> None:
     await scene.act(narrow)
     assert scene.methods == ["PUT status"]
     assert scene.world.sent[0].body["metadata"]["uid"]
-    ((about, reason, text),) = scene.told.events
+    ((about, reason, text),) = scene.recorded.events
     assert (about, reason) == ("StorageState", "StoredVersionsNarrowed")
     assert "by a" in text
 
 
-async def test_a_request_is_made_once_whoever_asks() -> None:
-    """Its annotations say for what it was made; that it is there already is fine."""
+async def test_a_migration_is_created_once() -> None:
+    """Its annotations record its purpose; if it exists already, that is no error."""
     scene = Scene()
     create = CreateMigration(resource=WIDGETS, name="a", record=RECORD, reason="now")
     assert await scene.act(create) == (True, None)
@@ -170,11 +172,11 @@ async def test_a_request_is_made_once_whoever_asks() -> None:
         "resource": "widgets",
     }
     assert await scene.act(create) == (False, None)
-    assert scene.told.reasons() == ["MigrationRequested"]
+    assert scene.recorded.reasons() == ["MigrationRequested"]
 
 
-async def test_only_the_request_that_was_meant_is_deleted() -> None:
-    """By uid: one that is gone, or has been made anew, is no error and is left alone."""
+async def test_only_the_intended_migration_is_deleted() -> None:
+    """Matched by UID: one that was deleted or recreated is left alone without an error."""
     scene = Scene()
     made = scene.world.put(f"{REQUEST_PATH}/a", {"kind": "StorageVersionMigration"})
     ref = MigrationRef("migration.k8s.io/v1alpha1", "a", made["metadata"]["uid"])
@@ -185,36 +187,36 @@ async def test_only_the_request_that_was_meant_is_deleted() -> None:
     known = {**made, "apiVersion": "migration.k8s.io/v1alpha1"}
     assert await scene.act(delete, requests=(known,)) == (True, None)
     assert await scene.act(delete, requests=(known,)) == (False, None)
-    assert scene.told.events == [
+    assert scene.recorded.events == [
         ("StorageVersionMigration", "MigrationCancelled", "a was deleted: no agreement")
     ]
 
 
-async def test_a_request_that_is_going_is_not_deleted_again() -> None:
-    """A finalizer may hold it for long: asking again and again would only make noise."""
+async def test_a_terminating_migration_is_not_deleted_again() -> None:
+    """A finalizer may delay the deletion: repeated requests would be noise."""
     scene = Scene()
     ref = MigrationRef("migration.k8s.io/v1alpha1", "a", "u")
-    going = {
+    terminating = {
         "apiVersion": ref.api_version,
         "metadata": {"name": "a", "uid": "u", "deletionTimestamp": "2024-01-01T00:00:00Z"},
     }
-    await scene.act(DeleteMigration(ref=ref, reason="no"), requests=(going,))
+    await scene.act(DeleteMigration(ref=ref, reason="no"), requests=(terminating,))
     assert scene.world.sent == []
 
 
-async def test_waiting_is_told_and_nothing_is_sent() -> None:
-    """The caller hears when to look again."""
+async def test_waiting_sends_nothing() -> None:
+    """The caller receives the time of the next check."""
     scene = Scene()
     assert await scene.act(Nothing(reason="fine"), Wait(until_seconds=7.5, reason="hold")) == (
         False,
         7.5,
     )
     assert scene.world.sent == []
-    assert scene.told.done == []
+    assert scene.recorded.done == []
 
 
-async def test_other_errors_come_up_too() -> None:
-    """What is no refusal is the caller's to wait out, and the rest is dropped as well."""
+async def test_other_errors_are_raised_too() -> None:
+    """Errors other than conflicts are left to the caller's retry, and later actions are skipped."""
     scene = Scene()
     scene.world.refuse.append(status.internal("no"))
     create = CreateState(resource=GroupResource("", "pods"), status=UNKNOWN_STATUS, reason="new")

@@ -1,4 +1,5 @@
-"""What a trigger that begins, on servers without an epoch, may conclude from requests it finds."""
+"""Which migrations prove, to a trigger that starts on servers without an epoch, that it missed
+nothing."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ STATE = StateSeen(
 
 
 @pytest.mark.parametrize("phase", list(MigrationPhase))
-def test_only_a_success_tells_that_nothing_was_missed(phase: MigrationPhase) -> None:
-    """A request that is merely there, which anyone can make, does not hide what was missed."""
+def test_only_a_success_proves_that_no_change_was_missed(phase: MigrationPhase) -> None:
+    """A pending or running migration, which any client can create, does not hide missed changes."""
     record = MigrationRecord(target="new", state_uid="st", change="", storage_version=READING.mark)
     request = MigrationSeen(ref=MigrationRef("v1", "m", "u"), phase=phase, record=record)
     view = TriggerView(

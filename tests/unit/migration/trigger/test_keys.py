@@ -1,4 +1,4 @@
-"""Encryption keys in the rules of the trigger: another key is a storage change like a version."""
+"""Encryption keys in the trigger's rules: another key is a storage change like another version."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def version(keys: Any = "", *, status: str = "", reason: str = "") -> StorageVer
 def test_agreement_is_on_a_version_and_a_key(
     found: StorageVersion, key: str, is_agreed: bool
 ) -> None:
-    """Servers that write with different keys do not agree; those that merely wait for one do."""
+    """Servers that write with different keys disagree; servers with a pending key agree."""
     reading = reading_of(found, kind="Deployment", follows=False)
     assert bool(reading.common) is is_agreed
     if is_agreed:
@@ -114,8 +114,8 @@ def on_key(key: str) -> StorageVersionReading:
     return replace(READING, key=key, keys=frozenset({key} - {"identity"}))
 
 
-def test_an_old_key_is_reason_enough_for_a_migration() -> None:
-    """The version is the right one already, and the request says that it is about the key."""
+def test_an_old_key_requires_a_migration() -> None:
+    """The version is current already, and the reason names the key."""
     (made,) = decided(on_key(K2))
     assert isinstance(made, CreateMigration)
     assert made.record == RECORD
@@ -126,7 +126,7 @@ def test_an_old_key_is_reason_enough_for_a_migration() -> None:
 
 @pytest.mark.parametrize("key", [K2, "identity"])
 def test_versions_and_keys_are_narrowed_in_one_update(key: str) -> None:
-    """To the key that is agreed on; plain values are told by no key at all."""
+    """The persisted keys become the agreed key, or "identity" for unencrypted values."""
     (done,) = decided(on_key(key), STATE, migration(MigrationPhase.SUCCEEDED))
     assert isinstance(done, Narrow)
     assert (done.status.persisted, done.status.keys) == (("h1",), (key,))
@@ -134,7 +134,7 @@ def test_versions_and_keys_are_narrowed_in_one_update(key: str) -> None:
 
 
 def test_another_key_ends_a_migration() -> None:
-    """The epoch has moved with the key: what was begun before counts no more."""
+    """The epoch changes with the key: earlier migrations no longer count."""
     moved = replace(on_key(K2), epoch="5")
     state = replace(STATE, epoch="5")
     actions = decided(moved, state, migration(MigrationPhase.RUNNING))
@@ -146,16 +146,16 @@ def test_another_key_ends_a_migration() -> None:
     assert isinstance(early[0], Wait)
 
 
-def test_without_agreement_on_a_key_nothing_goes_on() -> None:
-    """What is under way is ended, and nothing is begun."""
+def test_without_agreement_on_a_key_no_migration_runs() -> None:
+    """Migrations in progress are cancelled, and none is created."""
     reading = replace(READING, common="", keys=frozenset({K1, K2}))
     actions = decided(reading, STATE, migration(MigrationPhase.RUNNING))
     assert isinstance(actions[0], DeleteMigration)
     assert not any(isinstance(each, CreateMigration | Narrow) for each in actions)
 
 
-def test_a_key_that_the_state_does_not_tell_of_is_recorded() -> None:
-    """Servers do so themselves; if somebody has taken it out, it is put back."""
+def test_a_key_missing_in_the_state_is_recorded() -> None:
+    """Servers record it themselves; if another client removes it, the trigger adds it again."""
     state = replace(STATE, status=replace(STATE.status, keys=("identity",)))
     (update,) = decided(on_key(K2), state)
     assert isinstance(update, UpdateState)
@@ -164,8 +164,8 @@ def test_a_key_that_the_state_does_not_tell_of_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("phase", MigrationPhase)
-def test_discovery_takes_no_key_out(phase: MigrationPhase) -> None:
-    """It shows no keys, so whatever is decided by it leaves them as they are."""
+def test_discovery_removes_no_key(phase: MigrationPhase) -> None:
+    """Discovery has no keys, so decisions by it leave them unchanged."""
     record = replace(RECORD, storage_version="")
     state = replace(STATE, status=replace(STATE.status, persisted=("h0", "h1")))
     for shown in ("h1", "h2"):
@@ -175,7 +175,8 @@ def test_discovery_takes_no_key_out(phase: MigrationPhase) -> None:
 
 
 def test_keys_have_short_names() -> None:
-    """Without fingerprints, unless two secrets go by one name; those of plug-ins stay."""
+    """Names have no fingerprints, unless two keys share a name; names of plugin keys are
+    complete."""
     other = "aesgcm:key1:99"
     assert labels_of([K1, K2, "identity", "kms:vault:7"]) == {
         K1: "aesgcm:key1",
@@ -186,16 +187,16 @@ def test_keys_have_short_names() -> None:
     assert labels_of([K1, other]) == {K1: K1, other: other}
 
 
-def test_a_person_may_call_a_key_by_its_name() -> None:
-    """The name, provider and name, or the whole id; nothing else."""
+def test_a_key_may_be_given_by_its_name() -> None:
+    """By name, by provider and name, or by ID; nothing else."""
     assert all(is_called(K1, name) for name in ("key1", "aesgcm:key1", K1))
     assert not any(is_called(K1, name) for name in ("key", "aescbc:key1", "aesgcm", "11", K2))
     assert is_called("kms:vault:projects/a:7", "kms:vault")
     assert is_called("identity", "identity")
 
 
-def test_persisted_keys_are_not_believed_to_be_keys() -> None:
-    """No field is plain values only; what is no key may be any."""
+def test_malformed_persisted_keys_are_unknown() -> None:
+    """A missing field means unencrypted values only; a malformed entry may be any key."""
     assert persisted_keys({}) == persisted_keys({"persistedEncryptionKeys": []}) == ("identity",)
     assert persisted_keys({"persistedEncryptionKeys": 5}) == ("Unknown",)
     assert persisted_keys({"persistedEncryptionKeys": [K1, None, K1]}) == (K1, "Unknown")

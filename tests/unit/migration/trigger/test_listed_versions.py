@@ -1,4 +1,4 @@
-"""What the trigger does about versions that only the definition of a custom resource lists."""
+"""How the trigger handles versions that only the CRD lists."""
 
 from __future__ import annotations
 
@@ -58,28 +58,29 @@ def actions(view: TriggerView) -> list[type]:
     return [type(each) for each in found.actions]
 
 
-def test_what_only_the_definition_lists_is_migrated_once_more() -> None:
-    """A version that was stored for a moment and taken back, before any server wrote it, stands in
-    the definition alone: a new request, in the place of the old one, has it taken out."""
+def test_a_version_listed_only_by_the_crd_is_migrated() -> None:
+    """A version that was the storage version briefly, before any server wrote it, remains in the
+    CRD's
+    storedVersions: a new migration, which replaces the old one, removes it."""
     assert actions(VIEW) == [DeleteMigration, CreateMigration]
     assert actions(replace(VIEW, migrations=())) == [CreateMigration]
 
 
 def test_nothing_is_done_without_a_reason() -> None:
-    """What all say is left alone, and one request is enough."""
+    """If all agree, nothing is done, and one migration suffices."""
     assert CreateMigration not in actions(replace(VIEW, lists_more=False))
     running = replace(DONE, phase=MigrationPhase.RUNNING, finished_at=None)
     assert CreateMigration not in actions(replace(VIEW, migrations=(running,)))
 
 
 @pytest.mark.parametrize("phase", [MigrationPhase.SUCCEEDED, MigrationPhase.FAILED])
-def test_it_is_not_tried_all_the_time(phase: MigrationPhase) -> None:
-    """If somebody lists it again and again, a request is made once in the time of retries."""
-    lately = replace(DONE, phase=phase, finished_at=WALL - timedelta(seconds=1))
-    assert actions(replace(VIEW, migrations=(lately,))) == [Wait]
+def test_it_is_not_retried_continuously(phase: MigrationPhase) -> None:
+    """If a client adds the version repeatedly, a migration is created once per retry period."""
+    recent = replace(DONE, phase=phase, finished_at=WALL - timedelta(seconds=1))
+    assert actions(replace(VIEW, migrations=(recent,))) == [Wait]
 
 
 def test_a_success_still_narrows() -> None:
-    """What a definition lists has no say in what the state is narrowed by."""
+    """The versions listed by a CRD do not affect the narrowing of the StorageState."""
     wider = replace(STATE, status=replace(STATE.status, persisted=("old", "new")))
     assert actions(replace(VIEW, state=wider)) == [Narrow]

@@ -1,4 +1,4 @@
-"""States and StorageVersions as values, there and back, and what becomes of damaged ones."""
+"""Conversion of StorageStates and StorageVersions, also malformed ones, to values and back."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def _cut(moment: datetime) -> datetime:
 
 
 @given(STATUSES)
-def test_a_status_comes_back_as_it_was_written(status: StateStatus) -> None:
-    """But for the parts of seconds, which are cut and never rounded up. An empty list of hashes
-    means "Unknown"."""
+def test_a_status_round_trips(status: StateStatus) -> None:
+    """Except for fractions of seconds, which are truncated. An empty list of hashes means
+    "Unknown"."""
     seen = state_seen({"metadata": {"uid": "u"}, "status": status_body(status)}).status
     assert (seen.persisted, seen.current) == (status.persisted or ("Unknown",), status.current)
     assert seen.keys == status.keys
@@ -67,8 +67,8 @@ def test_a_status_comes_back_as_it_was_written(status: StateStatus) -> None:
 
 
 @given(JSON, JSON, JSON)
-def test_nothing_in_a_state_is_believed(status: Any, hashes: Any, reports: Any) -> None:
-    """Whatever stands in it, it is read, and what is no hash counts as unknown."""
+def test_malformed_states_are_read_as_unknown(status: Any, hashes: Any, reports: Any) -> None:
+    """A StorageState with arbitrary fields is read, and malformed hashes count as unknown."""
     state_seen({"metadata": status, "status": status})
     seen = state_seen(
         {
@@ -87,16 +87,17 @@ def test_nothing_in_a_state_is_believed(status: Any, hashes: Any, reports: Any) 
 
 
 def test_annotations_of_a_state() -> None:
-    """The servers' epoch and the trigger's mark are read from where they are written."""
+    """The servers' epoch and the trigger's change mark are read from annotations."""
     marks = {EPOCH_ANNOTATION: "7", CHANGE_ANNOTATION: "41"}
     state = {"metadata": {"uid": "u", "resourceVersion": "42", "annotations": marks}}
     seen = state_seen(state)
     assert (seen.uid, seen.resource_version, seen.epoch, seen.change) == ("u", "42", "7", "41")
 
 
-def test_damaged_reports_stay_in_the_way() -> None:
-    """A report without a hash agrees with nobody, one without a time is long silent, and one
-    without a name cannot be kept."""
+def test_malformed_reports_block() -> None:
+    """A report without a hash agrees with none, one without a time counts as expired, and one
+    without a
+    name is dropped."""
     status = {
         "currentStorageVersionHashes": [
             {"reporterID": "a", "lastHeartbeatTime": "2024-01-01T00:00:00Z"},
@@ -118,23 +119,23 @@ def test_damaged_reports_stay_in_the_way() -> None:
     ],
 )
 def test_names(resource: GroupResource, state: str, version: str) -> None:
-    """States and StorageVersions are named as servers name them, and the names lead back."""
+    """StorageStates and StorageVersions have the names that servers use, and are parsed back."""
     assert state_name(resource) == state
     assert name_of(resource) == version
     assert resource_of_state(new_state(resource)) == resource
     assert resource_of_name(version) == resource
 
 
-def test_a_storage_version_that_is_none_is_named() -> None:
-    """The error says which object, and what is wrong with it."""
+def test_a_malformed_storage_version_is_named() -> None:
+    """The error names the object and the malformed field."""
     with pytest.raises(UnreadableObject, match=r"apps.deployments.*storageVersions"):
         storage_version_of(
             {"metadata": {"name": "apps.deployments"}, "status": {"storageVersions": 5}}
         )
 
 
-def test_nothing_is_said_of_keys_where_nothing_is_encrypted() -> None:
-    """A state of Kubernetes has no such field, and what is sent back has none either."""
+def test_without_encryption_there_are_no_key_fields() -> None:
+    """A StorageState of Kubernetes lacks the field, and updates do not add it."""
     status = state_seen({"metadata": {}, "status": {"currentStorageVersionHash": "h"}}).status
     assert status.keys == ("identity",)
     assert "persistedEncryptionKeys" not in status_body(status)

@@ -1,13 +1,12 @@
-"""Random worlds: whatever happens between the steps of two or three controllers, promises hold.
+"""Random histories: the invariants hold under any interleaving of two or three controllers.
 
-Every example is a history of hash changes and rollbacks, writes, migrations that go on through any
-server, fail or end, time that passes, and controllers that read, act late on what they read, crash
+Every example is a history of hash changes and rollbacks, writes, migrations that continue through
+any server, fail or end, elapsed time, and controllers that read, act late on what they read, crash
 between two actions and within one, or lose their watch. The world checks after every step that the
-persisted hashes tell of every stored object (M4, and M14 where servers keep the state) and the
-persisted keys of every key that an object is stored under (M17), at every
+persisted hashes cover every stored object (M4, and M14 where servers keep the state) and the
+persisted keys every key that an object is stored under (M17), at every
 decision that heartbeat, current hash and appended hash are one conditional write (M6) and that a
-stale state is forgotten (M7), and at every narrowing that it tells the truth (M5).
-"""
+stale state becomes unknown (M7), and that every narrowing is correct (M5)."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from tests.unit.migration.trigger.world import Controller, World
 
 Step = tuple[str, int, int]
 
-# The more often one stands here, the more often it happens.
+# An entry that is repeated occurs more often.
 CONTROLLER_STEPS = (*["step"] * 3, *["cycle"] * 3, "crash", "tear", "gap", "lead")
 OTHER_STEPS = (
     *["flap", "change", "rekey", "write", "finish", "tick"] * 2,
@@ -55,13 +54,13 @@ def made(source: str, *, kept: bool, options: Settings | None = None) -> World:
         name = server if source == "discovery-ha" else f"c{number}"
         world.controllers[name] = Controller(name, world, server, is_leader=number == 0)
     world.objects = {"a": "h1", "b": "h0"}
-    # Whoever has not looked yet does not know of a key that nobody writes with any more.
+    # A controller that has not read yet does not know a key that is no longer written with.
     world.sealed = {"a": KEYS[0], "b": KEYS[2] if kept else KEYS[0]}
     return world
 
 
-def go_on(world: World, *, until: Callable[[], bool]) -> None:
-    """Everything works, for a while."""
+def run_without_faults(world: World, *, until: Callable[[], bool]) -> None:
+    """Runs controllers and migrations without faults."""
     while not until():
         for controller in world.controllers.values():
             controller.cycle()
@@ -84,7 +83,7 @@ def play(world: World, history: list[Step]) -> None:
 
 
 def let(controller: Controller, what: str, number: int) -> None:
-    """A controller does something, or something happens to it."""
+    """One step of a controller, or one event that affects it."""
     match what:
         case "step":
             for _ in range(number + 1):
@@ -99,25 +98,25 @@ def let(controller: Controller, what: str, number: int) -> None:
         case "gap":
             controller.lose_watch()
         case _:
-            # Two may believe that they lead.
+            # Two controllers may consider themselves leader.
             controller.is_leader = number % 2 == 0
 
 
 def happen(world: World, what: str, server: str, number: int) -> None:
-    """Something happens to the servers, the objects, the requests, or time passes."""
+    """One event of servers, objects, migrations or time."""
     match what:
         case "change":
             if world.may_change(server):
                 world.serve(server, f"h{number % 3}")
         case "flap":
-            # Between two looks; not where operators promise that they do not do it.
+            # Between two polls; not if operators must not do it.
             if (world.kept or world.source == "storageversion") and server in world.servers:
                 before = world.servers[server]
                 world.serve(server, f"h{number % 3}")
                 world.write(server, "abc"[number % 3])
                 world.serve(server, before)
         case "rekey":
-            # A configuration is read anew: one server writes with another key.
+            # A server reloads its configuration and writes with another key.
             if world.kept and server in world.servers:
                 world.serve(server, world.servers[server], key=KEYS[number % 3])
         case "leave":
@@ -138,7 +137,7 @@ def happen(world: World, what: str, server: str, number: int) -> None:
 
 
 def is_narrowed(world: World, key: str) -> bool:
-    """To one version, and by StorageVersions to one key: other sources do not see keys."""
+    """The state has one version, and with StorageVersions one key; other sources have no keys."""
     assert world.state is not None
     status = world.state.status
     return status.persisted == ("h2",) and (
@@ -147,7 +146,7 @@ def is_narrowed(world: World, key: str) -> bool:
 
 
 def heal(world: World) -> None:
-    """Servers agree, one controller leads, time passes, and all that is asked for is done."""
+    """Servers agree, one controller leads, time passes, and all migrations run."""
     for number, controller in enumerate(world.controllers.values()):
         controller.is_leader = number == 0
     key = KEYS[1] if world.kept else KEYS[0]
@@ -169,7 +168,7 @@ def heal(world: World) -> None:
     assert set(world.objects.values()) == {"h2"}
     if world.source == "storageversion":
         assert set(world.sealed.values()) == {key}
-    world.check_all_told()
+    world.check_all_recorded()
 
 
 SOURCES = ("storageversion", "discovery", "discovery-ha")
@@ -182,17 +181,17 @@ SOURCES = ("storageversion", "discovery", "discovery-ha")
 def test_promises_hold_whatever_happens(
     source: str, kept: bool, began: str, history: list[Step]
 ) -> None:
-    """Nothing is narrowed that is not so, and when all is calm the migration comes to its end."""
+    """No state is narrowed wrongly, and in a steady state the migration completes."""
     world = made(source, kept=kept)
     if began == "migrating":
-        go_on(world, until=lambda: bool(world.open))
+        run_without_faults(world, until=lambda: bool(world.open))
         world.rewrite("s0")
     elif began == "calm":
-        go_on(world, until=lambda: world.narrowed > 0)
+        run_without_faults(world, until=lambda: world.narrowed > 0)
     play(world, history)
     for controller in world.controllers.values():
         controller.cycle()
     if source == "storageversion":
-        world.check_all_told()  # also in the bare world, when everybody has looked
+        world.check_all_recorded()  # also in the bare world, after all controllers have read
     if len(history) % 3 == 0:
         heal(world)

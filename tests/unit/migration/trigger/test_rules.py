@@ -1,4 +1,4 @@
-"""Single rules of the trigger: what is eligible, read, recorded, and when two act at once."""
+"""Single rules of the trigger: eligibility, reading, records, and concurrent controllers."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def found(group: str, version: str, name: str, verbs: frozenset[str] = CRUD) -> 
 def test_what_can_be_listed_and_updated_is_eligible(
     discovered: DiscoveredVersion, why: str
 ) -> None:
-    """Not subresources; events are not excluded."""
+    """Subresources are not eligible; events are."""
     assert why_not(discovered) == why
     assert bool(eligible([discovered], {})) is not bool(why)
 
 
 def test_each_resource_is_taken_once() -> None:
-    """In the version that its group prefers, or the first that is shown."""
+    """In the preferred version of its group, or the first in discovery."""
     shown = [
         found("apps", "v1beta1", "deployments"),
         found("apps", "v1", "deployments"),
@@ -93,8 +93,8 @@ def test_each_resource_is_taken_once() -> None:
     }
 
 
-def test_objects_that_two_groups_show_are_migrated_once() -> None:
-    """By the group in whose version they are stored, whichever is shown first."""
+def test_objects_served_by_two_groups_are_migrated_once() -> None:
+    """Through the group in whose version they are stored, whatever the order."""
     stored = storage_version_hash(GroupVersionKind("", "v1", "Event"))
     shown = [
         DiscoveredVersion(
@@ -123,8 +123,8 @@ def test_objects_that_two_groups_show_are_migrated_once() -> None:
         ("[1]", LOOSE_SECONDS_MAX),
     ],
 )
-def test_servers_say_that_they_are_loose(said: str, seconds: float) -> None:
-    """The longest bound counts, and what cannot be read is believed to be long."""
+def test_servers_report_the_loose_mode(said: str, seconds: float) -> None:
+    """The longest bound counts, and an unreadable one counts as the maximum."""
     version = version_of("apps/v1", common="apps/v1")
     version.metadata["annotations"][LOOSE_ANNOTATION] = said
     assert reading_of(version, kind="Deployment", follows=True).loose_seconds == seconds
@@ -151,7 +151,7 @@ def hash_of(version: str) -> str:
 
 
 def test_a_storage_version_is_read_as_hashes() -> None:
-    """Uid, epoch, common version and all that is written, also what came and went."""
+    """UID, epoch, common version and all encoding versions, including intermediate ones."""
     now = version_of("apps/v1", "apps/v1", common="apps/v1")
     before = version_of("apps/v1", "apps/v2", common=None)
     reading = reading_of(now, kind="Deployment", passed=[before], follows=True)
@@ -168,8 +168,8 @@ def test_a_storage_version_is_read_as_hashes() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "no/such/version"])
-def test_a_version_that_is_none_may_be_any(wrong: str) -> None:
-    """A report that makes no sense is no agreement, and hides nothing that may be written."""
+def test_a_malformed_version_may_be_any(wrong: str) -> None:
+    """A malformed entry means no agreement, and the written versions are unknown."""
     reading = reading_of(
         version_of("apps/v1", wrong, common=wrong), kind="Deployment", follows=True
     )
@@ -186,7 +186,8 @@ def test_servers_with_different_keys_do_not_agree(keys: str, agrees: bool) -> No
 
 
 def test_the_mark_is_uid_and_epoch_or_uid_and_resource_version() -> None:
-    """An entry that comes and goes without moving agreement does not move the epoch's mark."""
+    """A server entry that is added and removed without changing the agreement keeps the epoch's
+    mark."""
     reading = StorageVersionReading(uid="u", resource_version="5", epoch="2")
     assert reading.mark == replace(reading, resource_version="6").mark
     assert reading.mark != replace(reading, epoch="3").mark
@@ -196,8 +197,8 @@ def test_the_mark_is_uid_and_epoch_or_uid_and_resource_version() -> None:
     assert bare.mark != replace(bare, uid="w").mark
 
 
-def test_a_record_survives_as_annotations() -> None:
-    """There and back; one that lacks a part is not ours."""
+def test_a_record_round_trips_as_annotations() -> None:
+    """A record that lacks a field is not ours."""
     annotations = annotations_of(RECORD)
     assert record_of(annotations) == RECORD
     for name in annotations:
@@ -205,8 +206,8 @@ def test_a_record_survives_as_annotations() -> None:
         assert record_of(rest) is None
 
 
-def test_a_request_is_named_by_what_it_is_made_for() -> None:
-    """The same for all who ask for the same, another for everything else, never too long."""
+def test_the_name_of_a_migration_encodes_its_purpose() -> None:
+    """Equal purposes have equal names, others differ, and the length is bounded."""
     resource = GroupResource("example.org", "widgets")
     name = name_of(resource, RECORD)
     assert name.startswith("widgets.example.org-")
@@ -217,12 +218,13 @@ def test_a_request_is_named_by_what_it_is_made_for() -> None:
     assert len(name_of(GroupResource("g" * 250, "widgets"), RECORD)) <= NAME_LENGTH_MAX
 
 
-# Two at once.
+# Concurrent controllers.
 
 
 @pytest.mark.parametrize("source", ["storageversion", "discovery"])
-def test_two_controllers_in_step_make_one_request_and_narrow_once(source: str) -> None:
-    """Both read the same and act in turn: one is refused each time, and nothing is done twice."""
+def test_two_controllers_in_step_create_one_migration_and_narrow_once(source: str) -> None:
+    """Both read the same and act alternately: one is rejected each time, and nothing is done
+    twice."""
     world = World(source=source, kept=False)
     world.serve("s0", "h1")
     world.objects = {"a": "h0"}
@@ -240,39 +242,41 @@ def test_two_controllers_in_step_make_one_request_and_narrow_once(source: str) -
     assert world.state.status.persisted == ("h1",)
 
 
-def test_a_late_request_of_a_sleeping_controller_never_counts() -> None:
-    """By discovery: created while another version is written, it succeeds, and proves nothing.
+def test_a_late_migration_of_a_paused_controller_never_counts() -> None:
+    """By discovery: a migration created while another version is written succeeds, and proves
+    nothing.
 
-    Conditional updates of the state alone would not catch this: creating a request cannot be
-    conditional on the state. Its record is what catches it.
-    """
+    Conditional updates of the state alone would not detect this: the creation of a migration cannot
+    be
+    conditional on the state. Its record does."""
     world = World(source="discovery", kept=False)
     world.serve("s0", "h1")
     world.objects = {"a": "h0", "b": "h0"}
-    awake, sleeper = (Controller(name, world, "s0") for name in ("c0", "c1"))
-    awake.step()
+    active, paused = (Controller(name, world, "s0") for name in ("c0", "c1"))
+    active.step()
     while world.state is None:
-        awake.step()
-    while not any(isinstance(each, CreateMigration) for each in sleeper.todo):
-        sleeper.step()  # now it sleeps, about to ask for h1
+        active.step()
+    while not any(isinstance(each, CreateMigration) for each in paused.todo):
+        paused.step()  # now it is paused, before it creates a migration for h1
     world.serve("s0", "h2")
-    awake.cycle()
+    active.cycle()
     world.rewrite("s0")
-    sleeper.step()
+    paused.step()
     assert "h1" in world.open
-    world.rewrite("s0", all_of_it=True)  # as h2, whatever the request was made for
+    world.rewrite("s0", all_of_it=True)  # as h2, whatever the migration's target
     world.serve("s0", "h1")
-    awake.cycle()
+    active.cycle()
     assert world.state.status.persisted == (UNKNOWN, "h2", "h1")
     assert world.open == ["h1"]
 
 
-# Refused updates.
+# Rejected updates.
 
 
 @pytest.mark.parametrize("source", ["storageversion", "discovery", "discovery-ha"])
-def test_a_hash_that_was_seen_is_owed_until_the_state_has_it(source: str) -> None:
-    """Its update is refused, and then the server has gone back: it is recorded all the same."""
+def test_a_hash_is_pending_until_the_state_has_it(source: str) -> None:
+    """Its update is rejected, and then the server is rolled back: the hash is recorded
+    nevertheless."""
     world = World(source=source, kept=False)
     world.serve("s0", "h1")
     controller = Controller("c0", world, "s0")
@@ -293,8 +297,8 @@ def test_a_hash_that_was_seen_is_owed_until_the_state_has_it(source: str) -> Non
     assert "h2" in world.state.status.persisted
 
 
-def test_a_controller_begins_only_when_the_stale_state_is_forgotten() -> None:
-    """The reset is refused: it is still the beginning, with the limit of the beginning."""
+def test_a_controller_starts_only_after_a_stale_state_is_reset() -> None:
+    """The reset is rejected: the controller is still starting, with the limit for a start."""
     world = World(source="discovery", kept=False)
     world.serve("s0", "h1")
     controller = Controller("c0", world, "s0")
@@ -314,18 +318,18 @@ def test_a_controller_begins_only_when_the_stale_state_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "is_believed"), [(-0.5, True), (-5, False), (9.9, True), (10.1, False)]
+    ("minutes", "is_valid"), [(-0.5, True), (-5, False), (9.9, True), (10.1, False)]
 )
-def test_a_heartbeat_is_believed_for_a_period_and_not_from_the_future(
-    minutes: float, is_believed: bool
+def test_a_heartbeat_is_valid_for_a_period_and_not_from_the_future(
+    minutes: float, is_valid: bool
 ) -> None:
-    """At the beginning; one from the future was written, or is read, by a wrong clock."""
+    """At the start; a time in the future comes from a wrong clock."""
     heartbeat = NOW.wall - timedelta(minutes=minutes)
-    assert is_stale(heartbeat, None, now=NOW, settings=Settings()) is not is_believed
+    assert is_stale(heartbeat, None, now=NOW, settings=Settings()) is not is_valid
 
 
-def test_what_was_read_at_different_moments_is_read_again() -> None:
-    """The state tells of another epoch than the storage version: neither is acted on."""
+def test_inconsistent_readings_are_repeated() -> None:
+    """State and StorageVersion have different epochs: neither is acted on."""
     record = MigrationRecord(
         target="h1", state_uid="state", change="", epoch="5", storage_version="v/epoch/4"
     )
@@ -346,7 +350,7 @@ def test_what_was_read_at_different_moments_is_read_again() -> None:
     assert "different moments" in action.reason
 
 
-# Rules by reports that the stories do not show.
+# Rules of reports that the scenarios do not cover.
 
 
 def reports_view(
@@ -386,16 +390,17 @@ def remembered(view: TriggerView, *, since_minutes: float, you_seen_minutes: flo
     ("since_minutes", "you_minutes", "you_seen_minutes", "starts"),
     [
         (10, 1, 1, True),
-        (9.9, 1, 1, False),  # not a whole period of agreement
-        (20, 10, 1, False),  # silent by its own clock
-        (20, 1, 10, False),  # silent by ours, though its clock says otherwise
+        (9.9, 1, 1, False),  # less than a whole period of agreement
+        (20, 10, 1, False),  # expired by the reporter's clock
+        (20, 1, 10, False),  # expired by our clock, although not by the reporter's
         (20, 9.9, 9.9, True),
     ],
 )
-def test_a_migration_starts_after_a_whole_period_in_which_all_have_spoken(
+def test_a_migration_starts_after_a_whole_period_with_reports_of_all(
     since_minutes: float, you_minutes: float, you_seen_minutes: float, starts: bool
 ) -> None:
-    """By reports: agreement held, and every heartbeat younger than a period on both clocks."""
+    """By reports: the agreement held, and every heartbeat is younger than a period on both
+    clocks."""
     view = reports_view(you_minutes=you_minutes)
     memory = remembered(view, since_minutes=since_minutes, you_seen_minutes=you_seen_minutes)
     actions = decide(view, memory, now=NOW, settings=Settings()).actions
@@ -406,20 +411,20 @@ def test_a_migration_starts_after_a_whole_period_in_which_all_have_spoken(
     ("finished_minutes", "known_minutes", "you_minutes", "you_seen_minutes", "narrows"),
     [
         (5, 5, 1, 1, True),
-        (5, 1, 1, 2, False),  # its heartbeat was here before the end was
-        (0.5, 5, 1, 1, False),  # it looked before the end
+        (5, 1, 1, 2, False),  # its heartbeat was read before the end
+        (0.5, 5, 1, 1, False),  # its heartbeat precedes the end
         (5, 5, 1, 5, False),
-        (30, 30, 15, 15, False),  # it has spoken since, and is silent again
+        (30, 30, 15, 15, False),  # it has reported since, and has expired again
     ],
 )
-def test_a_success_is_believed_when_all_have_spoken_since(
+def test_a_success_counts_after_reports_of_all_servers(
     finished_minutes: float,
     known_minutes: float,
     you_minutes: float,
     you_seen_minutes: float,
     narrows: bool,
 ) -> None:
-    """By reports: nobody else knows what a server did since its last report."""
+    """By reports: what a server did since its last report is unknown."""
     record = MigrationRecord(target="h1", state_uid="state", change="3")
     done = MigrationSeen(
         ref=MigrationRef("api", "m", "m-uid"),
@@ -440,8 +445,8 @@ def test_a_success_is_believed_when_all_have_spoken_since(
 @pytest.mark.parametrize(
     ("finished_minutes", "tries"), [(11, True), (9, False), (-0.5, False), (-60 * 24 * 365, True)]
 )
-def test_a_failure_is_tried_again(finished_minutes: float, tries: bool) -> None:
-    """After a while; nobody waits for a moment that a wrong clock has written."""
+def test_a_failure_is_retried(finished_minutes: float, tries: bool) -> None:
+    """After the retry period; an end time from a wrong clock causes no longer wait."""
     record = MigrationRecord(target="h1", state_uid="state", change="3")
     failed = MigrationSeen(
         ref=MigrationRef("api", "m", "m-uid"),
@@ -464,10 +469,10 @@ def test_a_failure_is_tried_again(finished_minutes: float, tries: bool) -> None:
     ("own_minutes", "others_minutes", "forgets"),
     [(11, 1, True), (9, 11, False), (None, 11, True), (None, 9, False)],
 )
-def test_what_nobody_watched_is_forgotten(
+def test_an_unobserved_state_is_reset(
     own_minutes: float | None, others_minutes: float, forgets: bool
 ) -> None:
-    """By reports: the own server while this controller was away, or all while all were."""
+    """By reports: the own server while this controller was down, or all while all were down."""
     beats = {"you": others_minutes, "it": 30.0}
     if own_minutes is not None:
         beats["me"] = own_minutes
@@ -483,11 +488,11 @@ def test_what_nobody_watched_is_forgotten(
     (update,) = [each for each in actions if isinstance(each, UpdateState)]
     assert (UNKNOWN in update.status.persisted) is forgets
     assert update.change == ("7" if forgets else None)
-    assert (memory is None) is forgets  # it begins only when this is done
+    assert (memory is None) is forgets  # the start is complete only after the reset
 
 
 def test_a_new_leader_waits_a_whole_period() -> None:
-    """Without memory it has not seen any agreement hold."""
+    """Without memory it has not observed an agreement."""
     first = decide(reports_view(), None, now=NOW, settings=Settings())
     assert not any(isinstance(each, CreateMigration) for each in first.actions)
     later = Now(NOW.seconds + 1, NOW.wall)

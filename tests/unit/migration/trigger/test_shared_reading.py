@@ -1,4 +1,4 @@
-"""Readings that are shared: fresh for everybody, and whose failure is everybody's."""
+"""Shared readings: fresh for each caller, with the error raised to all callers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from restow.migration.trigger.shared_reading import SharedReading
 
 
 class Source:
-    """Something to read that can be held up, and counts."""
+    """A source that can block, and counts its readings."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -29,8 +29,8 @@ class Source:
         return number
 
 
-async def test_those_who_ask_meanwhile_share_the_next_reading() -> None:
-    """Nobody gets a reading that began before they asked, and ten who wait cost one."""
+async def test_concurrent_callers_share_the_next_reading() -> None:
+    """A caller never gets a reading that started before its call; ten waiting callers share one."""
     source = Source()
     async with Runtime.system().tasks("test") as tasks, asyncio.TaskGroup() as group:
         shared = SharedReading("numbers", source.read, tasks=tasks)
@@ -44,8 +44,8 @@ async def test_those_who_ask_meanwhile_share_the_next_reading() -> None:
         assert await shared.get() == 3
 
 
-async def test_a_failure_is_told_to_those_who_asked() -> None:
-    """The next reading is a new one."""
+async def test_an_error_is_raised_to_all_callers() -> None:
+    """The next call starts a new reading."""
     source = Source()
     source.gate.set()
     source.error = ValueError("no")
@@ -57,8 +57,8 @@ async def test_a_failure_is_told_to_those_who_asked() -> None:
         assert await shared.get() == 2
 
 
-async def test_one_who_goes_away_does_not_take_the_reading_along() -> None:
-    """The tasks own it, so the others still get theirs."""
+async def test_a_cancelled_caller_does_not_cancel_the_reading() -> None:
+    """The task group owns the reading, so other callers still get it."""
     source = Source()
     async with Runtime.system().tasks("test") as tasks, asyncio.TaskGroup() as group:
         shared = SharedReading("numbers", source.read, tasks=tasks)
@@ -70,8 +70,8 @@ async def test_one_who_goes_away_does_not_take_the_reading_along() -> None:
         assert await staying == 1
 
 
-async def test_a_reading_that_is_ended_ends_the_waiting() -> None:
-    """Nobody waits for what will never come."""
+async def test_a_cancelled_reading_cancels_its_callers() -> None:
+    """Callers do not wait for a reading that was cancelled."""
     source = Source()
     tasks = Runtime.system().tasks("test")
     shared = SharedReading("numbers", source.read, tasks=tasks)

@@ -1,4 +1,4 @@
-"""Which source a resource has, who observes it, and where the servers are."""
+"""The source of each resource, its observer, and the addresses of the servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VERBS = frozenset({"get", "list", "watch", "create", "update", "delete"})
 
 
 def shown(*names: GroupVersionResource, **failures: Exception) -> Discovery:
-    """A discovery with these resources, and groups that could not be read."""
+    """Returns a discovery with these resources, and with groups that could not be read."""
     groups: dict[str, list[str]] = {}
     for each in names:
         groups.setdefault(each.group, []).append(each.version)
@@ -86,11 +86,12 @@ def sources(
     )
 
 
-# Where the servers are.
+# Addresses.
 
 
-async def test_slices_tell_where_all_servers_are() -> None:
-    """Also those that are not ready, which may write; of several ports that of HTTPS counts."""
+async def test_endpoint_slices_have_the_addresses_of_all_servers() -> None:
+    """Includes servers that are not ready, which may write; of several ports the HTTPS port is
+    used."""
     world = new_world()
     slice_: Object = {
         "metadata": {"labels": {"kubernetes.io/service-name": "kubernetes"}},
@@ -105,8 +106,8 @@ async def test_slices_tell_where_all_servers_are() -> None:
     assert await addresses_of(world) == ("10.0.0.1:6443", "10.0.0.2:6443", "[fd00::1]:6443")
 
 
-async def test_endpoints_tell_it_where_there_are_no_slices() -> None:
-    """Served or not, slices that tell nothing are no answer."""
+async def test_endpoints_are_used_without_slices() -> None:
+    """Also if slices are served but empty."""
     world = new_world()
     ports = [{"port": 443}]
     subsets = [{"addresses": [{"ip": "1.1.1.1"}], "notReadyAddresses": [{"ip": "1.1.1.2"}]}]
@@ -116,11 +117,11 @@ async def test_endpoints_tell_it_where_there_are_no_slices() -> None:
     assert await addresses_of(world) == ("1.1.1.1:443", "1.1.1.2:443")
 
 
-# What there is.
+# Eligible resources and APIs.
 
 
-def test_each_resource_and_each_request_api_counts_once() -> None:
-    """A resource in the version that is preferred, a group of requests in its best version."""
+def test_each_resource_and_each_migration_api_counts_once() -> None:
+    """A resource in its preferred version, an API group of migrations in its best version."""
     found = shown(*REQUESTS, WIDGETS, WIDGETS._replace(version="v2"))
     assert eligible_resources(found)[GroupResource("example.org", "widgets")].name == WIDGETS
     assert served_requests(found) == REQUESTS[:2]
@@ -129,7 +130,7 @@ def test_each_resource_and_each_request_api_counts_once() -> None:
 
 
 async def test_a_group_that_cannot_be_read_is_not_missing() -> None:
-    """While the groups in question are hidden nothing is said; a foreign one does not matter."""
+    """While a relevant group is unavailable there is no result; other groups do not matter."""
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         at = sources(world, tasks, TriggerOptions())
@@ -140,11 +141,11 @@ async def test_a_group_that_cannot_be_read_is_not_missing() -> None:
             at.check(shown(WIDGETS, **foreign))
 
 
-# Who observes.
+# Observers.
 
 
 async def test_one_server_is_read_by_discovery() -> None:
-    """Its hash, or none; a group that is gone shows none."""
+    """Its hash, or none; a group that is not served has none."""
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         at = sources(world, tasks, TriggerOptions(source=TriggerSource.DISCOVERY))
@@ -156,7 +157,7 @@ async def test_one_server_is_read_by_discovery() -> None:
 
 
 async def test_all_servers_are_read_at_once() -> None:
-    """Each under its address; one that does not answer shows no hash."""
+    """Each has its address; one that does not respond has no hash."""
     world = new_world()
     world.server("s2", "v2")
     world.show_endpoints("s1", "s2")
@@ -172,8 +173,8 @@ async def test_all_servers_are_read_at_once() -> None:
         world.servers["s1"].is_down = True
         observer = await at.observer(RESOURCE)
         assert observer is not None
-        silent, told = ServerHash("s1:6443", ""), ServerHash("s2:6443", hash_of("v2"))
-        assert await observer.read() == ServersReading(servers=(silent, told))
+        down, reported = ServerHash("s1:6443", ""), ServerHash("s2:6443", hash_of("v2"))
+        assert await observer.read() == ServersReading(servers=(down, reported))
         assert at.silent == {"s1:6443"}
         world.show_endpoints()
         with pytest.raises(NotKnownYet, match="no endpoints"):
@@ -181,9 +182,10 @@ async def test_all_servers_are_read_at_once() -> None:
         await at.close()
 
 
-async def test_before_the_first_list_nobody_guesses() -> None:
-    """A resource is not given a weaker source because the better one is still being read, and
-    where servers keep epochs not at all."""
+async def test_before_the_first_list_there_is_no_source() -> None:
+    """A resource does not get a weaker source while the better one is being listed, and none at all
+    if
+    servers keep epochs."""
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         at = sources(world, tasks, TriggerOptions())
@@ -198,8 +200,9 @@ async def test_before_the_first_list_nobody_guesses() -> None:
         assert await at.observer(RESOURCE) is None
 
 
-async def test_where_the_endpoints_are_hidden_one_server_is_assumed() -> None:
-    """Once many have been seen, though, they are many: a rolling upgrade may leave one of them."""
+async def test_without_endpoints_one_server_is_assumed() -> None:
+    """After several servers have been seen, the count stays: a rolling upgrade may leave one of
+    them."""
     world = new_world()
     world.server("s2", "v1")
     async with Runtime.system().tasks("test") as tasks:
@@ -230,14 +233,14 @@ async def test_where_the_endpoints_are_hidden_one_server_is_assumed() -> None:
         ({"is_local": True, "reporter_id": "a", "source": TriggerSource.DISCOVERY}, "discovery"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: str) -> None:
-    """Each with the name of what is wrong."""
+def test_invalid_options_are_rejected(options: dict[str, Any], text: str) -> None:
+    """Each error names the option."""
     with pytest.raises(ValueError, match=text):
         TriggerOptions(**options)
 
 
-async def test_all_servers_cannot_be_asked_without_a_way_to_them() -> None:
-    """It is said at once, and not when the first resource is looked at."""
+async def test_all_servers_cannot_be_read_without_connect_to() -> None:
+    """The error is raised at once, not at the first resource."""
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         with pytest.raises(ValueError, match="needs connect_to"):

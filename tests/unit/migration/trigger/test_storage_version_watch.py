@@ -1,4 +1,5 @@
-"""The watch of StorageVersions: what a reading tells, what it follows, and when it is too early."""
+"""The watch of StorageVersions: the states that a reading covers, and readings that are too
+early."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ NAME = WIDGETS.group_resource
 
 
 class Watching:
-    """A following on a server, and what it has woken."""
+    """A watch on a server, and the resources that it has triggered."""
 
     def __init__(self) -> None:
         self.world = Kubernetes(storage_versions=True)
@@ -59,8 +60,8 @@ def hashes(*versions: str) -> frozenset[str]:
     return frozenset(map(hash_of, versions))
 
 
-async def test_the_first_reading_follows_nothing() -> None:
-    """It tells what is, and claims nothing of what was."""
+async def test_the_first_reading_has_no_history() -> None:
+    """It has the current state, without a claim about earlier ones."""
     async with watching("v1", "v1") as at:
         reading = await at.read()
         assert (reading.common, reading.written) == (hash_of("v1"), hashes("v1"))
@@ -70,8 +71,8 @@ async def test_the_first_reading_follows_nothing() -> None:
         assert not at.following.has(GroupResource("", "pods"))
 
 
-async def test_a_reading_tells_of_every_state_in_between() -> None:
-    """Also of those that came and went, and each only once."""
+async def test_a_reading_covers_every_intermediate_state() -> None:
+    """Includes states that were replaced, each only once."""
     async with watching("v1") as at:
         await at.read()
         for version in ("v3", "v2"):
@@ -83,8 +84,8 @@ async def test_a_reading_tells_of_every_state_in_between() -> None:
         assert (again.follows, again.written) == (True, hashes("v2"))
 
 
-async def test_a_stream_that_breaks_and_goes_on_misses_nothing() -> None:
-    """It goes on after the last version seen."""
+async def test_a_stream_that_breaks_and_resumes_misses_nothing() -> None:
+    """It resumes at the last resource version."""
     async with watching("v1") as at:
         await at.read()
         at.world.cut()
@@ -96,8 +97,8 @@ async def test_a_stream_that_breaks_and_goes_on_misses_nothing() -> None:
         assert reading.written == hashes("v3", "v1")
 
 
-async def test_a_forgotten_place_is_a_gap_once() -> None:
-    """What happened before the new list is missed; after it, readings follow again."""
+async def test_an_expired_resource_version_is_a_gap_once() -> None:
+    """Changes before the new list are missed; later readings are complete again."""
     async with watching("v1") as at:
         await at.read()
         at.world.report("v3")
@@ -112,8 +113,8 @@ async def test_a_forgotten_place_is_a_gap_once() -> None:
         assert (reading.follows, reading.written) == (True, hashes("v2"))
 
 
-async def test_a_deletion_and_a_new_one_are_told() -> None:
-    """What the old one said was written too."""
+async def test_a_deletion_and_a_recreation_are_covered() -> None:
+    """The versions of the deleted object were written too."""
     async with watching("v1") as at:
         await at.read()
         at.world.report("v3")
@@ -126,8 +127,8 @@ async def test_a_deletion_and_a_new_one_are_told() -> None:
         assert (back.follows, back.written) == (True, hashes("v2"))
 
 
-async def test_a_watch_that_is_late_is_waited_for() -> None:
-    """A reading that the watch has not shown yet claims nothing: it is to be made again."""
+async def test_a_reading_ahead_of_the_watch_is_repeated() -> None:
+    """A reading that the watch has not reached is rejected: it must be repeated."""
     async with watching("v1") as at:
         await at.read()
         world = at.world
@@ -137,8 +138,8 @@ async def test_a_watch_that_is_late_is_waited_for() -> None:
             await at.read()
 
 
-async def test_where_servers_keep_an_epoch_the_watch_is_not_told() -> None:
-    """A late event of old times must not add what has been narrowed away since."""
+async def test_with_an_epoch_the_watch_is_not_used() -> None:
+    """A late event must not add versions that were narrowed away since."""
     async with watching("v1") as at:
         at.world.report("v2")
         value = copy.deepcopy(at.world.objects[STORAGE_VERSION])
@@ -151,7 +152,7 @@ async def test_where_servers_keep_an_epoch_the_watch_is_not_told() -> None:
 
 
 async def test_too_many_states_count_as_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept has a limit, and beyond it nothing is claimed."""
+    """The history is bounded, and beyond the bound the reading is incomplete."""
     monkeypatch.setattr(module, "PASSED_MAX", 3)
     async with watching("v1") as at:
         await at.read()
@@ -162,8 +163,8 @@ async def test_too_many_states_count_as_a_gap(monkeypatch: pytest.MonkeyPatch) -
         assert (await at.read()).follows
 
 
-async def test_an_object_that_is_none_is_an_error_of_its_reading() -> None:
-    """The watch goes on; the reading says what is wrong; afterwards there is a gap."""
+async def test_a_malformed_object_fails_its_reading() -> None:
+    """The watch continues; the reading names the error; then there is a gap."""
     async with watching("v1") as at:
         await at.read()
         at.world.put(STORAGE_VERSION, {"metadata": {"uid": "u"}, "status": "good"})

@@ -1,10 +1,11 @@
-"""A small world for the trigger's rules: servers, objects, requests, one state, controllers.
+"""A model for the trigger's rules: servers, objects, migrations, one StorageState, controllers.
 
-Controllers read and act step by step, so that anything can happen between two of their steps, and
-they act on what they read before. Two sorts of world: in one the servers *keep* the state, as
-restow does (what a server will write is in the state before it writes, with an epoch); in a *bare*
-one nobody but the trigger writes it.
-"""
+Controllers read and act step by step, so that any event can occur between two steps, and they act
+on what they read before. There are two variants: in one the servers *keep* the state, as restow
+does
+(a version is in the state before a server writes it, with an epoch); in a *bare* one only the
+trigger
+writes the state."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ MIGRATION_API = "migration.k8s.io/v1alpha1"
 
 @dataclass
 class Job:
-    """A request, and how far the migrator is with it."""
+    """A migration and its remaining objects."""
 
     seen: MigrationSeen
     left: list[str]
@@ -65,10 +66,10 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.servers: dict[str, str] = {}
         self.server_keys: dict[str, str] = {}
-        """With which encryption key each server writes; only where servers keep the state."""
+        """The encryption key of each server; only if servers keep the state."""
         self.objects: dict[str, str] = {}
         self.sealed: dict[str, str] = {}
-        """Under which key each object is stored."""
+        """The encryption key of each stored object."""
         self.epoch = 0
         self.version_uid = ""
         self.version_number = 0
@@ -92,7 +93,7 @@ class World:
 
     @property
     def agreed(self) -> str:
-        """The version that all write; none if they write it under different keys."""
+        """The version that all servers write; empty if their keys differ."""
         return self.agreement[0]
 
     @property
@@ -104,7 +105,7 @@ class World:
         return self.server_keys.get(server, IDENTITY)
 
     def serve(self, server: str, version: str | None, *, key: str = "") -> None:
-        """A server begins to write in a version, and with a key, or ends (None)."""
+        """A server starts to write a version, with a key, or stops (None)."""
         before = self.agreement
         if key and self.kept:
             self.server_keys[server] = key
@@ -122,7 +123,7 @@ class World:
             self._keep(before)
 
     def _keep(self, before: tuple[str, str]) -> None:
-        """As the servers of restow do it, in the transaction of the entry."""
+        """Updates the state as restow servers do, in the transaction of the server entry."""
         moved = self.agreement != before
         self.epoch += moved
         old = self.state
@@ -150,8 +151,9 @@ class World:
         self.check()
 
     def may_change(self, server: str) -> bool:
-        """What operators promise where nobody keeps the state: no second change before the first
-        has been seen."""
+        """Whether operators may change the server: if servers do not keep the state, the trigger
+        must have
+        read the last change."""
         if self.kept or self.source == "storageversion" or server not in self.servers:
             return True
         if self.state is None:
@@ -174,7 +176,7 @@ class World:
     # The migrator.
 
     def rewrite(self, server: str, *, all_of_it: bool = False) -> None:
-        """The next object of each open request is written once more, through a server."""
+        """Rewrites the next object of each migration in progress through a server."""
         for job in self.jobs.values():
             if not job.seen.is_open or server not in self.servers:
                 continue
@@ -194,21 +196,21 @@ class World:
         ended = phase in (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
         job.seen = replace(job.seen, phase=phase, finished_at=self.now.wall if ended else None)
 
-    # What controllers read.
+    # Reads of controllers.
 
     def migrations(self) -> tuple[MigrationSeen, ...]:
         return tuple(job.seen for job in self.jobs.values())
 
     @property
     def open(self) -> list[str]:
-        """The targets of open requests."""
+        """The targets of the migrations in progress."""
         found = [job.seen.record for job in self.jobs.values() if job.seen.is_open]
         return [each.target if each is not None else "?" for each in found]
 
-    # What controllers do.
+    # Writes of controllers.
 
     def apply(self, action: Action, *, crash_between: bool = False) -> bool:
-        """Whether it was done."""
+        """Returns whether the action was carried out."""
         done = self._apply(action, crash_between=crash_between)
         if done:
             self.log.append(action)
@@ -263,7 +265,7 @@ class World:
     def _is_met(self, wanted: Precondition) -> bool:
         return self.state is not None and Precondition.of(self.state) == wanted
 
-    # What must hold.
+    # Invariants.
 
     def check(self) -> None:
         if self.state is None:
@@ -272,18 +274,18 @@ class World:
         assert len(persisted) == len(set(persisted)), persisted
         if UNKNOWN in persisted:
             return
-        told = set(persisted)
+        listed = set(persisted)
         if not self.kept:
             if self.source == "storageversion":
-                return  # only after everybody has seen everything, see `settled`
-            # Changes that nobody has seen yet: a window of one polling period, by the proposal.
-            told |= set(self.servers.values())
-        assert set(self.objects.values()) <= told, (self.objects, self.state, self.servers)
-        # M17: under which key is told as well as in which version.
+                return  # only after all controllers have read everything, see `check_all_recorded`
+            # Changes not read yet: a window of one polling period, by the KEP.
+            listed |= set(self.servers.values())
+        assert set(self.objects.values()) <= listed, (self.objects, self.state, self.servers)
+        # M17: the encryption key is recorded like the version.
         assert set(self.sealed.values()) <= set(self.state.status.keys), (self.sealed, self.state)
 
-    def check_all_told(self) -> None:
-        """M4 without any allowance, when everybody has seen everything."""
+    def check_all_recorded(self) -> None:
+        """M4 without exceptions, after all controllers have read everything."""
         assert self.state is not None
         persisted = self.state.status.persisted
         assert UNKNOWN in persisted or set(self.objects.values()) <= set(persisted)
@@ -292,45 +294,45 @@ class World:
 
 @dataclass
 class Controller:
-    """One controller: its life, and the step it is at."""
+    """One controller: its incarnation and its current step."""
 
     name: str
     world: World
     server: str
     is_leader: bool = True
-    life: int = 0
+    incarnation: int = 0
     memory: Memory | None = None
     stage: int = 0
     state: StateSeen | None = None
     migrations: tuple[MigrationSeen, ...] = ()
     reading: Reading | None = None
     stored: frozenset[str] = frozenset()
-    """What was stored when the servers were read."""
+    """The stored versions when the servers were read."""
     sealed: frozenset[str] = frozenset()
-    """Under which keys, then."""
+    """The encryption keys then."""
     read_at: int = 0
     said: tuple[int, frozenset[str]] = (0, frozenset())
-    """When the servers were read for its last report, and what was stored then."""
+    """When the servers were read for its last report, and the versions stored then."""
     todo: list[Action] = field(default_factory=list)
     position: int | None = None
     census: CensusReading | None = None
     seen: list[Action] = field(default_factory=list)
-    """All it has decided to do."""
+    """All its decisions."""
 
     @property
     def reporter_id(self) -> str:
-        return f"{self.name}-{self.life}"
+        return f"{self.name}-{self.incarnation}"
 
     def crash(self) -> None:
-        """Everything in its head is gone; it begins again at once."""
-        self.life += 1
+        """Loses its memory and restarts at once."""
+        self.incarnation += 1
         self.memory, self.stage, self.todo, self.position = None, 0, [], None
 
     def lose_watch(self) -> None:
         self.position = None
 
     def step(self, *, crash_between: bool = False) -> None:
-        """One of: read the state, the requests, the servers; decide; one action."""
+        """One of: read the state, the migrations, the servers; decide; one action."""
         match self.stage:
             case 0:
                 self.state = self.world.state
@@ -360,7 +362,7 @@ class Controller:
             self.stage = 0
 
     def cycle(self) -> None:
-        """Begin anew, and do everything until there is nothing to do at once."""
+        """Restarts the cycle and runs it until no immediate action remains."""
         for _ in range(8):
             self.stage, self.todo = 0, []
             for _ in range(4):
@@ -413,7 +415,7 @@ class Controller:
                     is_leader=self.is_leader,
                 )
 
-    # What must hold for every decision.
+    # Invariants of every decision.
 
     def check_decision(self, view: TriggerView, *, was_new: bool) -> None:
         """M6 and M7, and that a decision writes to the state once, after all deletions."""
@@ -430,7 +432,7 @@ class Controller:
             if old is not None and not isinstance(each, Narrow):
                 lost = set(old.persisted) - set(new.persisted)
                 assert not lost or UNKNOWN in new.persisted
-                assert set(old.keys) <= set(new.keys)  # only a migration takes a key out
+                assert set(old.keys) <= set(new.keys)  # only a migration removes a key
             if isinstance(each, UpdateState | Narrow):
                 assert view.state is not None
                 assert each.precondition == Precondition.of(view.state)
@@ -440,11 +442,10 @@ class Controller:
                 assert [each.status.persisted for each in writes] == [(UNKNOWN,)]
 
     def check_narrow(self, action: Narrow) -> None:
-        """M5: it is told what was stored when the servers were read.
+        """M5: the state lists what was stored when the servers were read.
 
         By reports, that is the earliest of the last readings: all others have followed it, and no
-        server had changed before its own.
-        """
+        server had changed before its own."""
         stored = self.stored
         if self.world.source == "discovery-ha":
             names = {each.reporter_id for each in action.status.reports}
