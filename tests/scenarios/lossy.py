@@ -64,7 +64,7 @@ class LossyStorage(MemoryStorage):
         self.watches_fail = True
         self._broken.set()
 
-    def mend_watches(self) -> None:
+    def restore_watches(self) -> None:
         self.watches_fail = False
         self._broken = asyncio.Event()
 

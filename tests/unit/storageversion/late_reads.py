@@ -1,4 +1,5 @@
-"""What tests of custom resources look at, and how they hold a server up. No tests here."""
+"""Shared helpers for tests of custom resources: queries, and faults that delay a server. No
+tests."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ from tests.unit.storageversion.world import GROUP, Line, Server, World
 MODES = ["report", "strict", "loose"]
 LEASE_SECONDS = 15.0
 SOON_SECONDS = 2.0
-"""Within so long a definition is followed everywhere, when nothing is wrong."""
+"""The time within which all servers follow a CRD if there is no fault."""
 STEPS = 300
-"""Of the loop, within which a definition is followed when nothing is slow."""
+"""Iterations of the event loop within which a CRD is followed if nothing is slow."""
 OLDER_WRITES_SECONDS = 35.0
-"""After so long also a server without a fence has said what it writes."""
+"""The time after which a server without a fence has also reported what it writes."""
 
 
 async def one(world: World, mode: str = "report") -> Server:
@@ -62,7 +63,7 @@ def gadget(server: Server) -> Resource:
 
 
 def written(server: Server) -> str | None:
-    """The version in which a server writes gadgets; None: it does not."""
+    """Returns the version in which a server writes gadgets, or None."""
     found = server.coordinator.table.find(gadget(server))
     return None if found is None else found.api_version.rpartition("/")[2]
 
@@ -82,7 +83,7 @@ async def own_entry(world: World, server: Server) -> StorageVersionEntry:
 
 
 async def revisions(world: World) -> list[Revision]:
-    """When entry, encoder key and state were written last."""
+    """Returns the revisions of the last writes of entry, encoder key and state."""
     found = (await world.storage.range(Span.of_prefix(ENCODERS_PREFIX))).items
     items = [
         await world.storage.get(report_key(GADGETS)),
@@ -92,12 +93,12 @@ async def revisions(world: World) -> list[Revision]:
 
 
 def is_stored(world: World, key: Key) -> bool:
-    """Whether a key was ever written."""
+    """Returns whether a key was ever written."""
     return any(event.key == key for entry in world.storage._log for event in entry.events)
 
 
 def check_understanding(world: World) -> None:
-    """No entry has ever encoded what another entry could not decode."""
+    """Checks that no entry ever encoded a version that another entry could not decode."""
     for logged in world.storage._log:
         for event in logged.events:
             if event.key != report_key(GADGETS) or event.value is None:
@@ -109,17 +110,17 @@ def check_understanding(world: World) -> None:
                     assert entry.encoding_version in other.decodable_versions, found
 
 
-def answers(servers: list[Server], uid: str) -> dict[str, list[bool]]:
-    """What each server says of all."""
-    asked = [server.coordinator.custom_registration for server in servers]
+def states_by_server(servers: list[Server], uid: str) -> dict[str, list[bool]]:
+    """Returns what each server knows about the state of all servers."""
+    registrations = [server.coordinator.custom_registration for server in servers]
     return {
-        "served": [each.served_by_all(GROUP, PLURAL, uid) for each in asked],
-        "closed": [each.closed_by_all(GROUP, PLURAL, uid) for each in asked],
+        "served": [each.served_by_all(GROUP, PLURAL, uid) for each in registrations],
+        "closed": [each.closed_by_all(GROUP, PLURAL, uid) for each in registrations],
     }
 
 
 async def end(world: World, gadgets: Gadgets) -> None:
-    """Delete the definition, whose instances are gone, as its finalizer would let it go."""
+    """Deletes the CRD, without instances, as its finalizer would permit."""
     await gadgets.delete()
     await world.clock.advance(SOON_SECONDS)
     await gadgets.remove()
@@ -127,7 +128,7 @@ async def end(world: World, gadgets: Gadgets) -> None:
 
 
 async def lose_identity(world: World, server: Server) -> None:
-    """Have somebody take a server for dead; returns when it has noticed and joined anew."""
+    """Removes a server's membership record; returns after it has noticed and joined again."""
     lost = server.id
     await world.storage.commit(Transaction((), (Delete(server_key(ServerId(lost))),)))
     is_loose = server.coordinator.membership.options.mode == "loose"
@@ -135,16 +136,16 @@ async def lose_identity(world: World, server: Server) -> None:
     assert server.id != lost
 
 
-class Wrapped(Line):
-    """The way of a server to the store, with something in between."""
+class WrappedStorage(Line):
+    """A server's connection to the store with a wrapper in between."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.line._storage)
         server.line._storage = self
 
 
-class Late(Wrapped):
-    """Holds the commits of a server that write under a prefix, until they are let go."""
+class DelayedCommits(WrappedStorage):
+    """Delays a server's commits under a prefix until `go` is called."""
 
     def __init__(self, server: Server, *, to: str = GADGETS_ROOT) -> None:
         super().__init__(server)
@@ -162,8 +163,8 @@ class Late(Wrapped):
         self._going.set()
 
 
-class Failing(Wrapped):
-    """Fails the commits of a server that write one key, until it is over."""
+class FailingCommits(WrappedStorage):
+    """Fails a server's commits of one key until `is_over` is set."""
 
     def __init__(self, server: Server, key: str) -> None:
         super().__init__(server)
@@ -183,6 +184,6 @@ def _writes(transaction: Transaction, prefix: str) -> bool:
 
 
 async def encoders(world: World) -> list[dict[str, object]]:
-    """What the encoder keys of gadgets say."""
+    """Returns the values of the encoder keys of gadgets."""
     found = (await world.storage.range(Span.of_prefix(ENCODERS_PREFIX))).items
     return [orjson.loads(item.value) for item in found if item.key.endswith(f"/{GADGETS}")]

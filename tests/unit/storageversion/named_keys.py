@@ -1,7 +1,7 @@
-"""Encryption keys for simulations: they name a key and hide nothing.
+"""Encryption keys for simulations: they name a key but do not encrypt.
 
-The form is that of real values, so that all who look at prefixes see what they would see; only the
-cipher is left out, which has tests of its own.
+The format is that of real values, so that code that parses prefixes works as with real ones; the
+cipher has tests of its own.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _HEAD = SEALED_PREFIX + b"aesgcm:v1:"
 
 
 def key_id_of(name: str) -> str:
-    """The id of a key; `identity` is none."""
+    """Returns the ID of a key; empty for `identity`."""
     return "" if name == IDENTITY else f"aesgcm:{name}:0"
 
 
 class NamedKeys:
-    """The keys of one server, by name, the one to write with first. Satisfies `Keys`."""
+    """The keys of one server by name, the write key first. Satisfies `Keys`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self._before: tuple[str, ...] = ()
-        """What was readable before the configuration changed, and is until all know of it."""
+        """Keys of earlier configurations, readable until all servers have reloaded."""
         self.listeners: list[Callable[[], None]] = []
 
     def change(self, names: Sequence[str]) -> None:
-        """Another configuration is in force."""
+        """Replaces the configuration."""
         self._before, self.names = (*self._before, *self.names), tuple(names)
         for listener in self.listeners:
             listener()
@@ -73,7 +73,7 @@ def seal(key_id: str, value: bytes) -> bytes:
 
 
 def open_any(value: bytes) -> Opened:
-    """What a test reads, which has all keys."""
+    """Opens a value with any key."""
     if not value.startswith(_HEAD):
         return Opened(value, "")
     name, _, plain = value.removeprefix(_HEAD).partition(b":")

@@ -1,7 +1,7 @@
-"""Servers with a store of their own, the main servers' store, and the way between them.
+"""Servers with their own store, the main servers' store, and the connection between them.
 
-Every write into the own store is judged at the moment of its commit: the main servers must say,
-just then, that its server writes so, and must not have agreed on anything else.
+Every write to the own store is checked when it commits: at that time the main servers must have an
+entry of the server with the written version, and must not have agreed on another one.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ ROOT = f"/registry/{GROUP}/widgets/"
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"
 
 
-class JudgedStorage(AuditedStorage):
-    """The own store: no write commits that the main servers do not tell of."""
+class CheckedStorage(AuditedStorage):
+    """The own store: each write must match the entry at the main servers."""
 
     main: Storage | None = None
-    judged = 0
+    checked = 0
 
     async def commit(self, transaction: Transaction) -> Outcome:
         outcome = await super().commit(transaction)
         if isinstance(outcome, Done) and self.main is not None:
             for write in transaction.writes:
                 if isinstance(write, Put) and write.key.startswith(ROOT):
-                    await self._judge(self.main, transaction, version_of(write.value))
+                    await self._check(self.main, transaction, version_of(write.value))
         return outcome
 
-    async def _judge(self, main: Storage, transaction: Transaction, version: str) -> None:
+    async def _check(self, main: Storage, transaction: Transaction, version: str) -> None:
         (server_id,) = {
             parse_encoder_key(guard.key)[0]
             for guard in transaction.guards
@@ -60,43 +60,45 @@ class JudgedStorage(AuditedStorage):
         }
         item, epoch = await main.get(report_key(NAME)), await main.get(epoch_key(NAME))
         entries = () if item is None else decode_report(item).report.entries
-        said = {entry.server_id: entry.encoding_version for entry in entries}
+        reported = {entry.server_id: entry.encoding_version for entry in entries}
         agreed = None if epoch is None else decode_epoch(epoch.value).agreement
-        if said.get(server_id) != version or (agreed is not None and agreed.version != version):
-            self.broken.append(f"{server_id} writes {version}, said is {said}, agreed {agreed}")
+        if reported.get(server_id) != version or (agreed is not None and agreed.version != version):
+            self.broken.append(
+                f"{server_id} writes {version}, reported is {reported}, agreed {agreed}"
+            )
             raise PromiseBroken(self.broken[-1])
-        self.judged += 1
+        self.checked += 1
 
 
-class Way:
-    """How a server reaches the main servers. Satisfies `MainApi`; it can be broken."""
+class MainConnection:
+    """A server's connection to the main servers, with injectable faults. Satisfies `MainApi`."""
 
     def __init__(self, reports: RemoteReports, storage: Storage) -> None:
         self._reports = reports
         self._storage = storage
         self.is_down = False
-        self.loses_answers = False
+        self.loses_replies = False
         self.reported = asyncio.Event()
-        """Something was taken, whether or not its answer comes back."""
-        self.is_slow = asyncio.Event()
-        """Cleared: answers do not come back."""
-        self.is_slow.set()
+        """A report was accepted, whether or not its reply arrives."""
+        self.replies_flow = asyncio.Event()
+        """If cleared, replies are delayed."""
+        self.replies_flow.set()
         self.late: list[tuple[str, str, StorageVersionEntry]] = []
-        """Reports that have been sent and are still on their way, if `keeps` says so."""
-        self.keeps = False
+        """Reports sent but not delivered while `delays_reports` is set."""
+        self.delays_reports = False
 
     async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> None:
         self._check_up()
-        if self.keeps:
+        if self.delays_reports:
             self.late.append((name, kind, entry))
             raise NotReported("no answer")
         await self._deliver(name, kind, entry)
         self.reported.set()
-        await self.is_slow.wait()
+        await self.replies_flow.wait()
         self._check_answer()
 
-    async def deliver_late(self) -> list[Exception]:
-        """Let what was kept back arrive; what it met with."""
+    async def deliver_delayed(self) -> list[Exception]:
+        """Delivers the delayed reports and returns their errors."""
         met: list[Exception] = []
         for name, kind, entry in self.late:
             try:
@@ -133,12 +135,12 @@ class Way:
             raise NotReported("the main servers are down")
 
     def _check_answer(self) -> None:
-        if self.loses_answers:
+        if self.loses_replies:
             raise NotReported("the answer was lost")
 
 
 class RemoteWorld:
-    """Two stores: `main` with a main server, `own` for servers that report there."""
+    """Two stores: `main` with a main server, `own` for servers that report to it."""
 
     def __init__(self, directory: Path, *, seed: int = 1) -> None:
         (directory / "main").mkdir()
@@ -146,12 +148,12 @@ class RemoteWorld:
         self.own = World(directory / "own", seed=seed)
         self.main = World(directory / "main", kinds=("Gadget",), seed=seed + 1_000_000)
         self.clock = self.main.clock = self.own.clock
-        self.storage = self.own.storage = JudgedStorage(self.own.catalogs.values())
+        self.storage = self.own.storage = CheckedStorage(self.own.catalogs.values())
         self.storage.main = self.main.storage
         self.store_id = ""
 
     async def start(self) -> Server:
-        """Start a main server."""
+        """Starts a main server."""
         runtime = Runtime.simulated("store", clock=self.clock)
         self.store_id = await ensure_store_id(self.storage, runtime)
         self.server = await self.main.started("x+2")
@@ -161,31 +163,35 @@ class RemoteWorld:
     def reports_of(self, server: Server) -> RemoteReports:
         return RemoteReports(server.line, server.coordinator.mirror, server.runtime)
 
-    def way(self) -> Way:
-        return Way(self.reports, self.main.storage)
+    def connection(self) -> MainConnection:
+        return MainConnection(self.reports, self.main.storage)
 
-    def aggregated(self, release: str, way: Way | None = None) -> tuple[Server, Way]:
-        """A server with its own store, not started."""
-        way = way or self.way()
+    def aggregated(
+        self, release: str, connection: MainConnection | None = None
+    ) -> tuple[Server, MainConnection]:
+        """Returns a server with its own store, not started."""
+        connection = connection or self.connection()
         remote = Remote(
-            main=way, store=self.store_id, is_reported=lambda resource: resource.group == GROUP
+            main=connection,
+            store=self.store_id,
+            is_reported=lambda resource: resource.group == GROUP,
         )
-        return self.own.server(release, remote=remote), way
+        return self.own.server(release, remote=remote), connection
 
-    async def started(self, release: str) -> tuple[Server, Way]:
-        server, way = self.aggregated(release)
+    async def started(self, release: str) -> tuple[Server, MainConnection]:
+        server, connection = self.aggregated(release)
         await self.own.run(server.start())
-        return server, way
+        return server, connection
 
     async def run(self, work: Any, *, seconds_max: float = 60.0) -> Any:
         return await self.own.run(work, seconds_max=seconds_max)
 
     async def report(self) -> StorageVersionEntries:
-        """What the main servers say."""
+        """Returns the entries at the main servers."""
         item = await self.main.storage.get(report_key(NAME))
         return StorageVersionEntries() if item is None else decode_report(item).report
 
-    async def said(self) -> dict[str, str]:
+    async def encoding_versions(self) -> dict[str, str]:
         return {e.server_id: e.encoding_version for e in (await self.report()).entries}
 
     async def epoch(self) -> EpochRecord:
@@ -194,7 +200,7 @@ class RemoteWorld:
         return decode_epoch(item.value)
 
     async def encoder(self, server: Server) -> dict[str, Any] | None:
-        """The encoder key of a server in its store."""
+        """Returns the encoder key of a server in its store."""
         prefix = f"{ENCODERS_PREFIX}{server.id}/{NAME}"
         found = (await self.storage.range(Span.of_prefix(prefix))).items
         return orjson.loads(found[0].value) if found else None
@@ -202,7 +208,7 @@ class RemoteWorld:
 
 @asynccontextmanager
 async def open_remote_world(directory: Path, *, seed: int = 1) -> AsyncIterator[RemoteWorld]:
-    """Two stores and a main server; whatever promise was broken is raised at the end."""
+    """Yields two stores with a main server; any broken invariant is raised at the end."""
     world = RemoteWorld(directory, seed=seed)
     try:
         await world.start()

@@ -1,4 +1,4 @@
-"""What a rewrite must stand: used on the real one, which does, and on mutants, which do not."""
+"""Checks of a rewrite, applied to the real one, which passes, and to mutants, which fail."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def check_failures(it: Rewriting) -> None:
 
 
 async def check_fence(it: Rewriting) -> None:
-    """The encoder key goes away while commits are under way: none of them happens."""
+    """The encoder key is removed while commits are in flight: none of them succeeds."""
     await fill(it.world, 20)
     gone = asyncio.Event()
 
@@ -70,7 +70,7 @@ async def check_fence(it: Rewriting) -> None:
 
 
 async def check_selection(it: Rewriting) -> None:
-    """Another version is selected while commits are under way: none of them happens."""
+    """Another version is selected while commits are in flight: none of them succeeds."""
     await fill(it.world, 20)
 
     async def select(_: Transaction) -> None:
@@ -84,8 +84,9 @@ async def check_selection(it: Rewriting) -> None:
 
 
 async def check_conflict(it: Rewriting) -> None:
-    """Somebody without a fence writes the old version in between: that it has changed is no proof
-    that it was rewritten."""
+    """A writer without a fence writes the old version meanwhile: a changed object is not
+    necessarily
+    rewritten."""
     await fill(it.world, 4)
     touched: set[str] = set()
 
@@ -111,7 +112,7 @@ async def check_conflict(it: Rewriting) -> None:
 
 
 async def check_concurrent(it: Rewriting, seed: int) -> None:
-    """Objects are changed, deleted and made anew through another server while passes run."""
+    """Objects are changed, deleted and recreated through another server during passes."""
     world, chance = it.world, random.Random(seed)
     other = await world.started("x+2")
     await fill(world, 12)
@@ -139,13 +140,13 @@ async def check_concurrent(it: Rewriting, seed: int) -> None:
                 assert page.failed == []
                 start = page.next_key
 
-    async def everybody() -> None:
+    async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(rewrite_twice())
             for name in expected:
                 group.create_task(use(name))
 
-    await world.run(everybody())
+    await world.run(run_all())
     it.line.chance = None
     found = (await world.storage.range(Span.of_prefix(ROOT))).items
     assert {

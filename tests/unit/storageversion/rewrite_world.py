@@ -1,4 +1,4 @@
-"""A server that rewrites what is stored, in a world in which a test may meddle with it."""
+"""A server that rewrites stored objects, with injectable interference."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ NAME = f"{GROUP}.widgets"
 Hook = Callable[[Transaction], Awaitable[None]]
 
 
-class Meddling(Line):
-    """A server's way to the store on which a test may meddle with rewrites."""
+class InterferingStorage(Line):
+    """A server's connection to the store with interference in rewrites."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
         self.before: Hook | None = None
         """Called before each commit to the objects."""
         self.drop: type[Guard] | None = None
-        """Guards that a mutant leaves out."""
+        """The guards that a mutant omits."""
         self.lose: str = ""
-        """Whether the replies of commits are lost, `before` or `after` they happen."""
+        """When the reply of a commit is lost: `before` or `after` the commit is carried out."""
         self.chance: random.Random | None = None
         self.trace: list[str] = []
 
@@ -96,13 +96,13 @@ class Meddling(Line):
 
 
 class Rewriting:
-    """A server that rewrites, in a world with whatever else."""
+    """A server that rewrites, in a world with other servers."""
 
     def __init__(self, world: World, server: Server) -> None:
         self.world = world
         self.server = server
         self.resource = server.resource()
-        self.line = Meddling(world.storage)
+        self.line = InterferingStorage(world.storage)
         policy = server.coordinator.policy
         self.store = ResourceStore(self.line, server.caches, policy, server.runtime)
         self.rewriter = Rewriter(self.store, policy, world.clock)
@@ -115,7 +115,7 @@ class Rewriting:
         return found
 
     async def whole(self, **requested: Any) -> list[RewrittenPage]:
-        """A complete pass."""
+        """Runs a complete pass."""
         pages = [await self.page(**requested)]
         while pages[-1].next_key is not None:
             pages.append(await self.page(start_key=pages[-1].next_key, **requested))
@@ -126,7 +126,7 @@ class Rewriting:
 
 
 async def put_raw(world: World, key: str, value: bytes) -> Revision:
-    """As somebody does who knows nothing of us: past the fence, and past the audit."""
+    """Writes to the store directly, without fence and audit, as another program does."""
     outcome = await MemoryStorage.commit(world.storage, Transaction(writes=(Put(Key(key), value),)))
     assert isinstance(outcome, Done)
     return outcome.revision
@@ -149,6 +149,6 @@ async def fill(world: World, count: int, version: str = V1) -> None:
 
 @asynccontextmanager
 async def rewriting(directory: Path, **options: Any) -> AsyncIterator[Rewriting]:
-    """A server of the newer release, alone: all agree on v2."""
+    """Yields a single server of the newer release: all servers agree on v2."""
     async with open_world(directory, seed=options.pop("seed", 1)) as world:
         yield Rewriting(world, await world.started("x+2", **options))

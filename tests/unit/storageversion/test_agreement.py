@@ -1,4 +1,4 @@
-"""Servers on one store: registration, the fence, collection, and what clients see of it."""
+"""Servers on one store: registration, the fence, garbage collection, and what clients observe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ LEASE_SECONDS = 15
 
 
 async def test_a_server_reports_before_it_writes(tmp_path: Path) -> None:
-    """Nothing is written before the entry is there; afterwards everything is, as reported."""
+    """Writes are rejected until the entry is stored; afterwards objects have the reported
+    version."""
     async with open_world(tmp_path) as world:
         server = world.server("x+1")
         await server.caches.start()
@@ -41,9 +42,10 @@ async def test_a_server_reports_before_it_writes(tmp_path: Path) -> None:
         assert state.current in state.persisted
 
 
-async def test_servers_of_two_releases_do_not_agree_until_one_is_gone(tmp_path: Path) -> None:
-    """During an upgrade there is no common version; it comes back with the last old server's end,
-    and the epoch tells that it was away."""
+async def test_servers_of_two_releases_do_not_agree_until_one_stops(tmp_path: Path) -> None:
+    """During an upgrade there is no common version; it returns when the last old server stops, and
+    the
+    epoch has changed."""
     async with open_world(tmp_path) as world:
         old = await world.started("x+1")
         assert (await world.epoch()).epoch == 1
@@ -59,8 +61,8 @@ async def test_servers_of_two_releases_do_not_agree_until_one_is_gone(tmp_path: 
         assert len((await world.state()).persisted) == 3
 
 
-async def test_a_registration_keeps_what_controllers_wrote_into_the_state(tmp_path: Path) -> None:
-    """Reports, heartbeat, labels and annotations of controllers are there after every change."""
+async def test_a_registration_keeps_fields_of_controllers_in_the_state(tmp_path: Path) -> None:
+    """Reports, heartbeat, labels and annotations of controllers are kept at every change."""
     async with open_world(tmp_path) as world:
         await world.started("x+1")
         key = state_key(f"{GROUP}.widgets")
@@ -83,8 +85,8 @@ async def test_a_registration_keeps_what_controllers_wrote_into_the_state(tmp_pa
         assert after["metadata"]["annotations"]["trigger.restow.dev/change"] == "3"
 
 
-async def test_a_server_that_agrees_comes_and_goes_without_a_trace(tmp_path: Path) -> None:
-    """The epoch does not move for one more server with the same version."""
+async def test_a_server_that_agrees_does_not_change_the_epoch(tmp_path: Path) -> None:
+    """Another server with the same version does not change the epoch."""
     async with open_world(tmp_path) as world:
         await world.started("x+1")
         for _ in range(3):
@@ -96,9 +98,10 @@ async def test_a_server_that_agrees_comes_and_goes_without_a_trace(tmp_path: Pat
         assert (await world.epoch()).epoch == 1
 
 
-async def test_the_dead_are_collected_within_the_lease_time(tmp_path: Path) -> None:
-    """A killed server's entries and keys are gone two seconds after its lease, not before its end,
-    and the others agree again."""
+async def test_expired_servers_are_collected_after_the_lease_duration(tmp_path: Path) -> None:
+    """The entries and keys of a killed server are removed within two seconds after its lease has
+    expired,
+    not earlier, and the others agree again."""
     async with open_world(tmp_path, kinds=("Widget", "Gadget")) as world:
         victim, *_ = [await world.started(release) for release in ("x+1", "x+2", "x+2")]
         await victim.kill()
@@ -110,8 +113,8 @@ async def test_the_dead_are_collected_within_the_lease_time(tmp_path: Path) -> N
         assert not [key for key in keys if victim.id in key]
 
 
-async def test_whoever_is_killed_the_rest_collect_it(tmp_path: Path) -> None:
-    """Also when the one that leads the collection is the one that dies."""
+async def test_any_killed_server_is_collected_by_the_others(tmp_path: Path) -> None:
+    """Also if the killed server led the garbage collection."""
     async with open_world(tmp_path) as world:
         servers = [await world.started("x+1") for _ in range(3)]
         await world.clock.advance(30)
@@ -125,27 +128,28 @@ async def test_whoever_is_killed_the_rest_collect_it(tmp_path: Path) -> None:
 
 
 async def test_a_paused_server_writes_nothing_in_the_old_version(tmp_path: Path) -> None:
-    """A write that was encoded before a pause longer than the lease does not land; the server
-    takes a new identity, and its next write is registered."""
+    """A write that was encoded before a pause longer than the lease is rejected; the server takes a
+    new
+    identity, and its next write is registered."""
     async with open_world(tmp_path) as world:
-        zombie, _ = await world.started("x+1"), await world.started("x+2")
-        first_id = zombie.id
-        zombie.line.pause()
-        late = asyncio.ensure_future(zombie.write("late"))
+        paused, _ = await world.started("x+1"), await world.started("x+2")
+        first_id = paused.id
+        paused.line.pause()
+        late = asyncio.ensure_future(paused.write("late"))
         await world.clock.advance(LEASE_SECONDS + 2)
         assert await world.common() == V2
-        zombie.line.wake()
+        paused.line.wake()
         written = await world.run(late)
         assert written.created
-        assert zombie.id != first_id
+        assert paused.id != first_id
         report = await world.report()
         assert report is not None
-        assert zombie.id in {entry.server_id for entry in report.entries}
-        assert await world.common() is None  # It writes v1 again, and says so.
+        assert paused.id in {entry.server_id for entry in report.entries}
+        assert await world.common() is None  # It writes v1 again, and reports it.
 
 
-async def test_an_encoder_key_that_was_removed_by_hand_is_repaired(tmp_path: Path) -> None:
-    """The write that finds it out is repeated and succeeds."""
+async def test_a_removed_encoder_key_is_repaired(tmp_path: Path) -> None:
+    """The write that detects it is retried and succeeds."""
     async with open_world(tmp_path) as world:
         server = await world.started("x+1")
         found = (await world.storage.range(Span.of_prefix(ENCODERS_PREFIX))).items
@@ -156,7 +160,8 @@ async def test_an_encoder_key_that_was_removed_by_hand_is_repaired(tmp_path: Pat
 
 
 async def test_a_server_that_cannot_read_what_is_stored_never_writes(tmp_path: Path) -> None:
-    """Downgrade by two releases: v2 is stored, the old server knows only v1, and says so."""
+    """Downgrade by two releases: v2 is stored, the old server decodes only v1, and reports the
+    reason."""
     async with open_world(tmp_path) as world:
         new = await world.started("x+3")
         await world.run(new.write("a"))
@@ -170,8 +175,8 @@ async def test_a_server_that_cannot_read_what_is_stored_never_writes(tmp_path: P
         assert await world.common() == V2
 
 
-async def test_unknown_is_settled_by_looking(tmp_path: Path) -> None:
-    """With unknown history the raw values decide: what is really there can be read, or not."""
+async def test_unknown_versions_are_resolved_by_a_scan(tmp_path: Path) -> None:
+    """If the history is unknown, the raw values determine whether a server can register."""
     async with open_world(tmp_path) as world:
         resource = world.catalogs["x+1"].of_kind(GROUP, "Widget")
         assert resource is not None
@@ -185,7 +190,7 @@ async def test_unknown_is_settled_by_looking(tmp_path: Path) -> None:
 
 
 async def test_five_servers_start_together_and_lose_no_entry(tmp_path: Path) -> None:
-    """Every server's entry is in every report, whoever came in between."""
+    """Every StorageVersion has an entry of every server, in any interleaving."""
     kinds = [f"Kind{letter}" for letter in "abcdefgh"]
     async with open_world(tmp_path, kinds=kinds) as world:
         servers = [world.server("x+1") for _ in range(5)]
@@ -196,8 +201,8 @@ async def test_five_servers_start_together_and_lose_no_entry(tmp_path: Path) -> 
             assert {e.server_id for e in report.entries} == {server.id for server in servers}
 
 
-async def test_a_clean_stop_leaves_nothing_but_the_history(tmp_path: Path) -> None:
-    """Keys, leases and reports are gone; the epoch and the state stay."""
+async def test_a_graceful_stop_leaves_only_the_history(tmp_path: Path) -> None:
+    """Keys, leases and entries are removed; the epoch and the state are kept."""
     async with open_world(tmp_path) as world:
         server = await world.started("x+1")
         await world.run(server.write("a"))
@@ -210,7 +215,7 @@ async def test_a_clean_stop_leaves_nothing_but_the_history(tmp_path: Path) -> No
 
 
 async def test_a_live_server_is_never_collected(tmp_path: Path) -> None:
-    """A server that renews keeps its key and its entries, however long others look."""
+    """A server that renews its lease keeps its key and entries."""
     async with open_world(tmp_path) as world:
         servers = [await world.started("x+1") for _ in range(3)]
         ids = {server.id for server in servers}
@@ -228,7 +233,7 @@ async def _flap(world: World, server: Server) -> None:
 
 
 async def test_a_server_that_flaps_gets_a_new_identity_each_time(tmp_path: Path) -> None:
-    """It is out and in again, and the others' agreement is untouched by it."""
+    """It leaves and rejoins, without an effect on the agreement of the others."""
     async with open_world(tmp_path) as world:
         flapping, steady = await world.started("x+1"), await world.started("x+1")
         seen = {flapping.id}
@@ -241,8 +246,9 @@ async def test_a_server_that_flaps_gets_a_new_identity_each_time(tmp_path: Path)
         assert (await world.epoch()).epoch == 1
 
 
-async def test_a_server_takes_back_what_it_no_longer_serves(tmp_path: Path) -> None:
-    """An entry of a live server for a kind that it does not host goes, whoever leads."""
+async def test_entries_for_resources_no_longer_served_are_removed(tmp_path: Path) -> None:
+    """An entry of a running server for a kind that it does not host is removed, whichever server
+    leads."""
     async with open_world(tmp_path, kinds=("Widget", "Gadget")) as world:
         servers = [await world.started("x+1") for _ in range(2)]
         fewer = Catalog(r for r in servers[0].catalog if r.kind.kind != "Gadget")
@@ -257,9 +263,9 @@ async def test_a_server_takes_back_what_it_no_longer_serves(tmp_path: Path) -> N
         assert await world.report("Gadget") is None
 
 
-async def test_a_closed_resource_shows_what_was_written_last(tmp_path: Path) -> None:
-    """What a server tells in discovery does not jump to what its release prefers while it has no
-    identity: it goes on with what was selected."""
+async def test_a_closed_resource_keeps_its_last_written_version(tmp_path: Path) -> None:
+    """While a server has no identity, discovery keeps the selected version instead of the release's
+    preferred one."""
     async with open_world(tmp_path) as world:
         older = await world.started("x+1", mode="strict")
         server = await world.started("x+2", mode="strict")

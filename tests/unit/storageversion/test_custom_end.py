@@ -1,7 +1,7 @@
-"""The end of custom resources: closed everywhere, then forgotten, then perhaps defined anew.
+"""The end of custom resources: closed on all servers, then removed, possibly recreated.
 
-In simulated time, on an audited store: each commit is checked against what coordination promises,
-so a test that ends well has also broken no promise.
+In simulated time, on an audited store: each commit is checked against the invariants of
+coordination, so a test that passes has violated none.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ from tests.unit.storageversion.late_reads import (
     LEASE_SECONDS,
     MODES,
     SOON_SECONDS,
-    Failing,
-    Late,
-    answers,
+    DelayedCommits,
+    FailingCommits,
     encoders,
     end,
     entries,
@@ -51,6 +50,7 @@ from tests.unit.storageversion.late_reads import (
     is_stored,
     lose_identity,
     one,
+    states_by_server,
     two,
     written,
 )
@@ -58,9 +58,9 @@ from tests.unit.storageversion.world import GROUP, open_world
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_what_is_defined_no_more_leaves_nothing(tmp_path: Path, mode: str) -> None:
-    """Nobody serves it; entries, encoder keys, StorageVersion and StorageState are gone, and so
-    is the vote."""
+async def test_a_removed_crd_leaves_nothing(tmp_path: Path, mode: str) -> None:
+    """No server serves it; entries, encoder keys, StorageVersion, StorageState and the vote are
+    removed."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -79,9 +79,10 @@ async def test_what_is_defined_no_more_leaves_nothing(tmp_path: Path, mode: str)
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_last_trace_goes_with_the_dead(tmp_path: Path, mode: str) -> None:
-    """A server dies before the definition goes: when its entry is collected, the others see that
-    also the state is gone."""
+async def test_the_state_is_removed_after_expired_servers(tmp_path: Path, mode: str) -> None:
+    """A server is killed before the CRD is removed: when its entry is collected, the others also
+    remove
+    the StorageState."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -99,10 +100,8 @@ async def test_the_last_trace_goes_with_the_dead(tmp_path: Path, mode: str) -> N
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("versions_then", [["v3"], ["v1"], ["v2", "v1"]])
-async def test_a_definition_made_anew_under_its_old_name(
-    tmp_path: Path, mode: str, versions_then: list[str]
-) -> None:
-    """It may know other versions. All serve it as if there had never been one before."""
+async def test_a_recreated_crd(tmp_path: Path, mode: str, versions_then: list[str]) -> None:
+    """It may have other versions. All servers serve it as if there had been none before."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1", "v2"])
@@ -154,8 +153,9 @@ async def test_a_definition_removed_by_force_is_scanned_when_it_is_recreated(
 async def test_a_recreated_definition_is_scanned_also_without_a_state(
     tmp_path: Path, mode: str
 ) -> None:
-    """The CRD is removed by force and its StorageState deleted by hand: a server that has scanned
-    for the first CRD scans again for the second one, and does not register."""
+    """The CRD is removed by force and its StorageState deleted: a server that has scanned for the
+    first
+    CRD scans again for the second one, and does not register."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -170,7 +170,7 @@ async def test_a_recreated_definition_is_scanned_also_without_a_state(
 
 
 async def test_a_server_with_a_new_identity_scans_again(tmp_path: Path) -> None:
-    """What was stored while a server was not a member keeps it from registering again."""
+    """Values stored while a server was no member prevent it from registering again."""
     async with open_world(tmp_path) as world:
         server = await one(world)
         await world.run(server.write("a"))
@@ -185,11 +185,12 @@ async def test_a_server_with_a_new_identity_scans_again(tmp_path: Path) -> None:
         assert "1 in example.com/v9" in (server.coordinator.pending(server.resource()) or "")
 
 
-async def test_objects_of_another_kind_keep_a_definition_from_being_registered(
+async def test_objects_of_another_kind_prevent_registration(
     tmp_path: Path,
 ) -> None:
     """A CRD that was removed by force is recreated with the same versions and another kind: no
-    server can read what is stored, so none registers."""
+    server can
+    read the stored objects, so none registers."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -205,8 +206,8 @@ async def test_objects_of_another_kind_keep_a_definition_from_being_registered(
 async def test_the_state_of_a_definition_removed_by_force_goes_with_its_last_object(
     tmp_path: Path,
 ) -> None:
-    """The StorageState is kept while objects are stored that no resource owns, and removed by the
-    collector when they are gone."""
+    """The StorageState is kept while objects without an owner are stored, and then removed by the
+    garbage collector."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -223,11 +224,12 @@ async def test_the_state_of_a_definition_removed_by_force_goes_with_its_last_obj
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
 @pytest.mark.parametrize("slow", [0, 1])
-async def test_a_definition_made_anew_while_others_report_the_old_one(
+async def test_a_recreated_crd_while_others_report_the_old_one(
     tmp_path: Path, mode: str, slow: int
 ) -> None:
-    """The new one stores v2 and also knows v1, which the old one stored. A server that has not
-    heard of the end yet does not make anybody write v1, which was never stored in the new one."""
+    """The new CRD stores v2 and also has v1, which the old one stored. A server that has not
+    observed the
+    deletion does not cause others to write v1, which was never stored under the new CRD."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -249,10 +251,10 @@ async def test_a_definition_made_anew_while_others_report_the_old_one(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_definition_made_anew_before_anybody_has_heard_of_the_end(
+async def test_a_crd_recreated_before_any_server_observes_the_deletion(
     tmp_path: Path, mode: str
 ) -> None:
-    """All hear of the new one at once: nobody waits for the others' old reports for ever."""
+    """All servers observe the new CRD at once, and none waits for the old entries of others."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -268,16 +270,17 @@ async def test_a_definition_made_anew_before_anybody_has_heard_of_the_end(
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_an_old_report_of_ones_own_is_no_obstacle(tmp_path: Path, mode: str) -> None:
-    """A server could not take back what it had reported of an old definition, whose versions the
-    new one does not know: it is replaced by what it reports of the new one."""
+async def test_an_own_entry_of_the_old_crd_is_replaced(tmp_path: Path, mode: str) -> None:
+    """A server could not withdraw its entry for the old CRD, whose versions the new one lacks: it
+    is
+    replaced by the entry for the new one."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
         await gadgets.delete()
         await world.clock.advance(SOON_SECONDS)
-        failing = Failing(server, report_key(GADGETS))
+        failing = FailingCommits(server, report_key(GADGETS))
         await gadgets.remove()
         await world.clock.advance(0.01)
         assert failing.failed
@@ -289,9 +292,10 @@ async def test_an_old_report_of_ones_own_is_no_obstacle(tmp_path: Path, mode: st
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_refused_names_end_the_service_and_keep_the_state(tmp_path: Path, mode: str) -> None:
-    """A definition that loses its names is served no more; what may be stored is not forgotten,
-    as its objects are still there. When it has names again, it is served again."""
+async def test_rejected_names_stop_serving_and_keep_the_state(tmp_path: Path, mode: str) -> None:
+    """A CRD that loses its names is no longer served; its persisted versions are kept, as its
+    objects
+    still exist. With accepted names it is served again."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -310,25 +314,26 @@ async def test_refused_names_end_the_service_and_keep_the_state(tmp_path: Path, 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_closing(tmp_path: Path, mode: str) -> None:
-    """When a definition is being deleted every server says so in its encoder key, and creates
-    nothing; it is closed when all have, and it is not while one has not."""
+    """When a CRD is being deleted, each server records it in its encoder key and rejects creates;
+    the
+    CRD is closed when all servers have done so."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
         await world.run(servers[0].write("a", kind=KIND))
         uid = (await gadgets.now()).uid
-        assert answers(servers, uid) == {"served": [True, True], "closed": [False, False]}
+        assert states_by_server(servers, uid) == {"served": [True, True], "closed": [False, False]}
         servers[1].line.hold(ROOT)
         await gadgets.delete()
         await world.clock.advance(SOON_SECONDS)
-        assert answers(servers, uid)["closed"] == [False, False]
+        assert states_by_server(servers, uid)["closed"] == [False, False]
         assert sorted(bool(each["closing"]) for each in await encoders(world)) == [False, True]
         servers[1].line.let_go(ROOT)
         await world.clock.advance(SOON_SECONDS)
         assert [each["closing"] for each in await encoders(world)] == [True, True]
-        assert answers(servers, uid)["closed"] == [True, True]
-        assert answers(servers, "another")["closed"] == [False, False]
+        assert states_by_server(servers, uid)["closed"] == [True, True]
+        assert states_by_server(servers, "another")["closed"] == [False, False]
         for server in servers:
             with pytest.raises(StatusError) as refused:
                 await world.run(server.write("b", kind=KIND))
@@ -337,22 +342,21 @@ async def test_closing(tmp_path: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_a_create_that_is_on_its_way_does_not_land_after_closing(
-    tmp_path: Path, mode: str
-) -> None:
-    """Once all have closed, nothing new comes: what was sent before is refused by its fence."""
+async def test_a_create_in_flight_does_not_commit_after_closing(tmp_path: Path, mode: str) -> None:
+    """After all servers have closed, no object is created: the fence rejects requests sent
+    before."""
     async with open_world(tmp_path) as world:
         server = await one(world, mode)
         gadgets = Gadgets(world.storage)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
-        late = Late(server)
+        late = DelayedCommits(server)
         creating = asyncio.ensure_future(server.write("b", kind=KIND))
         await world.clock.settle()
         assert late.held == 1
         await gadgets.delete()
         await world.clock.advance(SOON_SECONDS)
-        assert answers([server], (await gadgets.now()).uid)["closed"] == [True]
+        assert states_by_server([server], (await gadgets.now()).uid)["closed"] == [True]
         late.go()
         with pytest.raises(StatusError) as refused:
             await world.run(creating)
@@ -361,11 +365,12 @@ async def test_a_create_that_is_on_its_way_does_not_land_after_closing(
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_a_write_for_an_older_definition_does_not_land_in_a_newer(
+async def test_a_write_for_an_older_crd_does_not_commit_under_a_newer_one(
     tmp_path: Path, mode: str
 ) -> None:
-    """The definition goes and comes back under its name, in the same version, while a create of
-    the first is on its way: the second has no such object."""
+    """The CRD is recreated with the same version while a create for the first one is in flight: the
+    second
+    one does not have the object."""
     async with open_world(tmp_path) as world:
         server = await one(world, mode)
         gadgets = Gadgets(world.storage)
@@ -389,8 +394,9 @@ async def test_a_write_for_an_older_definition_does_not_land_in_a_newer(
         assert await gadgets.instances() == []
 
 
-async def test_a_state_that_was_made_too_late_is_removed(tmp_path: Path) -> None:
-    """Somebody who has not heard that a definition is gone makes a state of it anew: it goes."""
+async def test_a_state_created_too_late_is_removed(tmp_path: Path) -> None:
+    """A StorageState created by a client that has not observed the deletion of the CRD is
+    removed."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -405,11 +411,10 @@ async def test_a_state_that_was_made_too_late_is_removed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_versions_that_are_gone_from_a_definition_block_nobody(
-    tmp_path: Path, mode: str
-) -> None:
-    """Somebody has taken v1 from the list by hand and out of the definition while both servers
-    still write it: both give it up, and go on in v2; the definition can be deleted."""
+async def test_versions_removed_from_a_crd_block_no_server(tmp_path: Path, mode: str) -> None:
+    """v1 was removed from storedVersions and from the CRD while both servers still write it: both
+    stop, and
+    continue in v2; the CRD can be deleted."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1", "v2"])
@@ -431,12 +436,13 @@ async def test_versions_that_are_gone_from_a_definition_block_nobody(
         assert await world.stored("a", KIND) == "v2"
         await gadgets.delete()
         await world.clock.advance(SOON_SECONDS)
-        assert answers(servers, (await gadgets.now()).uid)["closed"] == [True, True]
+        assert states_by_server(servers, (await gadgets.now()).uid)["closed"] == [True, True]
 
 
-async def test_what_cannot_be_read_does_not_keep_a_definition(tmp_path: Path) -> None:
-    """Something is stored in a version that is gone from the definition: it is not served so, but
-    it is closed when it is to be deleted."""
+async def test_unreadable_objects_do_not_block_the_deletion_of_a_crd(tmp_path: Path) -> None:
+    """An object is stored in a version that was removed from the CRD: the CRD is not served that
+    way, but it
+    is closed when it is deleted."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world), Gadgets(world.storage)
         await gadgets.create(["v1", "v2"])
@@ -458,6 +464,6 @@ async def test_what_cannot_be_read_does_not_keep_a_definition(tmp_path: Path) ->
         await world.clock.advance(SOON_SECONDS)
         uid = (await gadgets.now()).uid
         assert server.coordinator.custom_registration.closed_by_all(GROUP, PLURAL, uid)
-        # That what is stored cannot be read is what is wrong, and nothing else is.
+        # The unreadable object is the only expected violation.
         assert {each.partition(":")[0] for each in world.storage.broken} <= {"C3"}
         world.storage.broken.clear()

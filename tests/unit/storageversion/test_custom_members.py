@@ -1,7 +1,7 @@
-"""Custom resources of servers that are behind, that lose their identity, or that leave.
+"""Custom resources of servers that lag behind, lose their identity, or leave.
 
-In simulated time, on an audited store: each commit is checked against what coordination promises,
-so a test that ends well has also broken no promise.
+In simulated time, on an audited store: each commit is checked against the invariants of
+coordination, so a test that passes has violated none.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tests.unit.storageversion.late_reads import (
     LEASE_SECONDS,
     MODES,
     SOON_SECONDS,
-    Failing,
-    answers,
+    FailingCommits,
     encoders,
     entries,
     hosted,
     lose_identity,
     one,
+    states_by_server,
     two,
     versions,
     written,
@@ -51,11 +51,10 @@ from tests.unit.storageversion.world import GROUP, open_world
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_server_that_does_not_know_the_newest_definitions_withdraws(
-    tmp_path: Path, mode: str
-) -> None:
-    """After its lease time it writes no custom resource, says why, and the others need not wait
-    for it: they go on to the new version alone. When it knows again, it is back."""
+async def test_a_server_without_the_newest_crds_withdraws(tmp_path: Path, mode: str) -> None:
+    """After its lease duration it writes no custom resource and reports the reason, and the others
+    change to
+    the new version without it. When it has caught up, it registers again."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -72,7 +71,7 @@ async def test_a_server_that_does_not_know_the_newest_definitions_withdraws(
         assert written(fine) == "v2"
         await world.run(fine.write("a", kind=KIND))
         assert await world.stored("a", KIND) == "v2"
-        await world.run(stale.write("w"))  # all others it writes as before
+        await world.run(stale.write("w"))  # other resources are written as before
         stale.line.let_go(ROOT)
         await world.clock.advance(LEASE_SECONDS)
         assert [written(server) for server in servers] == ["v2", "v2"]
@@ -81,8 +80,8 @@ async def test_a_server_that_does_not_know_the_newest_definitions_withdraws(
         assert await world.stored("b", KIND) == "v2"
 
 
-async def test_what_was_defined_while_a_server_did_not_know_is_served_later(tmp_path: Path) -> None:
-    """The watch brings it before the server may trust in the watch again: it is not forgotten."""
+async def test_a_crd_created_while_a_server_lagged_is_served_later(tmp_path: Path) -> None:
+    """The watch delivers it before the server trusts the watch again: it is not lost."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world), Gadgets(world.storage)
         server.line.hold(ROOT)
@@ -95,8 +94,9 @@ async def test_what_was_defined_while_a_server_did_not_know_is_served_later(tmp_
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_new_identity_registers_custom_resources_too(tmp_path: Path, mode: str) -> None:
-    """A server whose key was removed joins anew; its gadgets are reported under the new id alone,
-    and are written."""
+    """A server whose key was removed joins again; its gadgets are reported under the new ID only,
+    and
+    are written."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -107,10 +107,8 @@ async def test_a_new_identity_registers_custom_resources_too(tmp_path: Path, mod
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_a_definition_that_changes_while_a_server_joins_anew(
-    tmp_path: Path, mode: str
-) -> None:
-    """Its old resource cannot be registered any more, and the new one is: it is written."""
+async def test_a_crd_that_changes_while_a_server_rejoins(tmp_path: Path, mode: str) -> None:
+    """Its old resource can no longer be registered, the new one is, and is written."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -118,7 +116,7 @@ async def test_a_definition_that_changes_while_a_server_joins_anew(
         for number in range(2, 12):
             await world.storage.commit(Transaction((), (Delete(server_key(ServerId(server.id))),)))
             renewing = asyncio.ensure_future(server.coordinator._renew())
-            for _ in range(number):  # each time a little later
+            for _ in range(number):  # a little later each time
                 await asyncio.sleep(0)
             await gadgets.store_in(f"v{number}")
             await world.run(renewing)
@@ -128,15 +126,15 @@ async def test_a_definition_that_changes_while_a_server_joins_anew(
             assert await world.stored(f"o{number}", KIND) == f"v{number}"
 
 
-async def test_a_registration_that_failed_under_a_new_identity_is_tried_again(
+async def test_a_failed_registration_under_a_new_identity_is_retried(
     tmp_path: Path,
 ) -> None:
-    """The store fails while gadgets are registered anew: they do not stay closed for ever."""
+    """The store fails while gadgets are registered again: they are opened later."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world), Gadgets(world.storage)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
-        failing = Failing(server, report_key(GADGETS))
+        failing = FailingCommits(server, report_key(GADGETS))
         await world.storage.commit(Transaction((), (Delete(server_key(ServerId(server.id))),)))
         await world.clock.advance(LEASE_SECONDS)
         assert failing.failed
@@ -148,8 +146,9 @@ async def test_a_registration_that_failed_under_a_new_identity_is_tried_again(
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
 async def test_a_removed_encoder_key_is_repaired(tmp_path: Path, mode: str) -> None:
-    """Somebody has removed the entry of a server that lives: its next write finds out, reports it
-    anew, and succeeds."""
+    """The encoder key of a running server was removed: its next write detects it, registers again
+    and
+    succeeds."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -161,10 +160,10 @@ async def test_a_removed_encoder_key_is_repaired(tmp_path: Path, mode: str) -> N
         assert len(await encoders(world)) == 1
 
 
-async def test_a_server_that_waits_for_another_goes_on_as_soon_as_it_has_said_so(
+async def test_a_waiting_server_continues_as_soon_as_the_other_reports(
     tmp_path: Path,
 ) -> None:
-    """It need not ask again and again: the other's report wakes it."""
+    """It does not poll: the other server's report wakes it."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -177,8 +176,8 @@ async def test_a_server_that_waits_for_another_goes_on_as_soon_as_it_has_said_so
         assert [written(server) for server in servers] == ["v2", "v2"]
 
 
-async def test_a_server_that_stops_takes_its_entries_with_it(tmp_path: Path) -> None:
-    """What is left agrees, and nothing of the one that has gone is left."""
+async def test_a_server_that_stops_removes_its_entries(tmp_path: Path) -> None:
+    """The remaining servers agree, and no entry of the stopped one remains."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -188,8 +187,8 @@ async def test_a_server_that_stops_takes_its_entries_with_it(tmp_path: Path) -> 
         assert len(await encoders(world)) == 1
 
 
-async def test_a_server_that_does_not_coordinate_hosts_without_a_report(tmp_path: Path) -> None:
-    """Mode off: it serves and writes what is defined, follows it, and reports nothing."""
+async def test_a_server_in_mode_off_hosts_without_a_report(tmp_path: Path) -> None:
+    """In mode off a server serves, follows and writes CRDs, and reports nothing."""
     async with open_world(tmp_path) as world:
         server, gadgets = (
             await one(world, "off"),
@@ -210,23 +209,23 @@ async def test_a_server_that_does_not_coordinate_hosts_without_a_report(tmp_path
         assert hosted(server) is None
 
 
-async def test_served_by_all_waits_for_those_that_live(tmp_path: Path) -> None:
-    """A server that has not heard of a definition holds it back until it has, or is dead."""
+async def test_served_by_all_waits_for_running_servers(tmp_path: Path) -> None:
+    """A server that has not observed a CRD delays it until it has, or has expired."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world), Gadgets(world.storage)
         servers[1].line.hold(ROOT)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
         uid = (await gadgets.now()).uid
-        assert answers(servers, uid)["served"] == [False, False]
+        assert states_by_server(servers, uid)["served"] == [False, False]
         await servers[1].kill()
         await world.clock.advance(LEASE_SECONDS + SOON_SECONDS)
-        assert answers(servers[:1], uid)["served"] == [True]
-        assert answers(servers[:1], "another")["served"] == [False]
+        assert states_by_server(servers[:1], uid)["served"] == [True]
+        assert states_by_server(servers[:1], "another")["served"] == [False]
 
 
 async def test_a_waiting_controller_is_woken(tmp_path: Path) -> None:
-    """Whoever asks what all have said is told when the answer may have changed."""
+    """A controller that waits for all servers is called when their state may have changed."""
     async with open_world(tmp_path) as world:
         server, gadgets = await one(world), Gadgets(world.storage)
         woken: list[tuple[str, str]] = []
@@ -241,24 +240,27 @@ async def test_a_waiting_controller_is_woken(tmp_path: Path) -> None:
         assert woken == []
 
 
-async def test_what_is_defined_and_what_is_not_do_not_mix(tmp_path: Path) -> None:
-    """A server that has a resource from no definition does not register it beside those that have
-    it from one, nor they beside it: their objects need not be the same."""
+async def test_resources_with_and_without_a_crd_do_not_mix(tmp_path: Path) -> None:
+    """A server that has the resource without a CRD does not register concurrently with servers that
+    have it
+    from one, nor vice versa: their objects may differ."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, "report"), Gadgets(world.storage)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
         resource = next(r for r in servers[0].catalog if r.kind.kind == KIND)
-        stranger = await world.started("x+1")
+        unmanaged = await world.started("x+1")
         with pytest.raises(NotSettled, match="from a CustomResourceDefinition"):
-            await world.run(stranger.coordinator.registrar.register(replace(resource, origin=None)))
+            await world.run(
+                unmanaged.coordinator.registrar.register(replace(resource, origin=None))
+            )
         registration = servers[0].coordinator.custom_registration
         assert not registration.hosted_otherwise(GROUP, PLURAL)
 
 
 async def test_a_resource_with_a_crd_does_not_register_beside_one_without(tmp_path: Path) -> None:
-    """A server does not register a custom resource while another server, such as an aggregated
-    one, reports the same resource without a CRD: it waits, and names that server."""
+    """A server does not register a custom resource while another server, such as an aggregated one,
+    reports the same resource without a CRD: it waits, and names that server."""
     async with open_world(tmp_path) as elsewhere:
         gadgets = Gadgets(elsewhere.storage)
         await gadgets.create(["v1"])
@@ -270,12 +272,14 @@ async def test_a_resource_with_a_crd_does_not_register_beside_one_without(tmp_pa
             await world.run(server.coordinator.registrar.register(resource))
 
 
-async def test_a_voter_that_stops_does_not_move_the_selection_of_what_is_no_longer_defined(
+async def test_a_voter_that_stops_does_not_move_the_selection_of_a_deleted_crd(
     tmp_path: Path,
 ) -> None:
-    """The CRD is deleted, and no server knows yet. The only vote for the selected version goes with
-    its server, but the others are not told to write another version: nothing defines it. (The store
-    is audited: C4, by seed 1000979 of the simulator.)"""
+    """The CRD is deleted, and no server has observed it. The only vote for the selected version
+    goes with
+    its server, but the others do not change to another version: no CRD has it. (The store is
+    audited:
+    C4, by seed 1000979 of the simulator.)"""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, "strict"), Gadgets(world.storage)
         await gadgets.create(["v1", "v2"])
@@ -299,8 +303,8 @@ async def test_a_voter_that_stops_does_not_move_the_selection_of_what_is_no_long
 async def test_a_vote_for_an_earlier_definition_does_not_move_the_selection(
     tmp_path: Path, is_killed: bool
 ) -> None:
-    """The vote that is left is for a version that is not listed as stored any more: it is written
-    by nobody. When its server has seen the CRD as it is now, it votes for that."""
+    """The remaining vote is for a version that is no longer in storedVersions: no server writes it.
+    When its server has observed the current CRD, it votes for that."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, "strict"), Gadgets(world.storage)
         await gadgets.create(["v2", "v1"])
@@ -323,10 +327,10 @@ async def test_a_vote_for_an_earlier_definition_does_not_move_the_selection(
 
 @pytest.mark.parametrize("mode", ["strict", "loose"])
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_when_the_vote_that_held_a_selection_back_is_gone_the_others_move_it(
+async def test_after_the_blocking_vote_is_gone_the_others_move_the_selection(
     tmp_path: Path, mode: str, is_killed: bool
 ) -> None:
-    """They register again, under the CRD as it is now, and need no change of it."""
+    """They register again, under the current CRD, without a change of it."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1", "v2"])

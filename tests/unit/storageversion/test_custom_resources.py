@@ -1,7 +1,7 @@
-"""Custom resources of servers that coordinate: registered before they are served, and never apart.
+"""Custom resources of coordinating servers: registered before served, in one step.
 
-In simulated time, on an audited store: each commit is checked against what coordination promises,
-so a test that ends well has also broken no promise.
+In simulated time, on an audited store: each commit is checked against the invariants of
+coordination, so a test that passes has violated none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.unit.storageversion.late_reads import (
     OLDER_WRITES_SECONDS,
     SOON_SECONDS,
     STEPS,
-    Late,
+    DelayedCommits,
     check_understanding,
     entries,
     gadget,
@@ -45,16 +45,17 @@ from tests.unit.storageversion.world import GROUP, open_world
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_definition_is_registered_and_hosted_in_one_step(tmp_path: Path, mode: str) -> None:
-    """When the catalogue says that it is hosted the table says how it is written, and the entry is
-    stored already. Whoever looks at every step of the loop never sees one without the other."""
+    """When the catalog hosts the resource, the table has its encoding, and the entry is stored. At
+    no
+    iteration of the event loop is one visible without the other."""
     async with open_world(tmp_path) as world:
         server = await one(world, mode)
-        told: list[tuple[str | None, bool]] = []
-        looks: set[tuple[bool, bool]] = set()
+        changes: list[tuple[str | None, bool]] = []
+        observed: set[tuple[bool, bool]] = set()
         server.catalog.listeners.append(
-            lambda _group: told.append((written(server), is_stored(world, report_key(GADGETS))))
+            lambda _group: changes.append((written(server), is_stored(world, report_key(GADGETS))))
         )
-        gadgets, late = Gadgets(world.storage), Late(server, to=report_key(GADGETS))
+        gadgets, late = Gadgets(world.storage), DelayedCommits(server, to=report_key(GADGETS))
         await gadgets.create(["v1"])
         same_root = custom_resource(await gadgets.now())
         await world.clock.settle()
@@ -64,10 +65,10 @@ async def test_a_definition_is_registered_and_hosted_in_one_step(tmp_path: Path,
         late.go()
         for _ in range(STEPS):
             is_open = server.coordinator.table.find(same_root) is not None
-            looks.add((hosted(server) is not None, is_open))
+            observed.add((hosted(server) is not None, is_open))
             await asyncio.sleep(0)
-        assert told == [("v1", True)]
-        assert looks == {(False, False), (True, True)}
+        assert changes == [("v1", True)]
+        assert observed == {(False, False), (True, True)}
         assert await versions(world) == ["v1"]
 
 
@@ -75,8 +76,9 @@ async def test_a_definition_is_registered_and_hosted_in_one_step(tmp_path: Path,
 async def test_another_definition_replaces_the_resource_in_one_step(
     tmp_path: Path, mode: str
 ) -> None:
-    """At every step of the loop the version that is written is one that the resource in the
-    catalogue knows, and afterwards the one that its definition wants."""
+    """At each iteration of the event loop the written version is one of the resource in the
+    catalog, and
+    finally the storage version of the CRD."""
     async with open_world(tmp_path) as world:
         server = await one(world, mode)
         gadgets = Gadgets(world.storage)
@@ -93,16 +95,16 @@ async def test_another_definition_replaces_the_resource_in_one_step(
         assert before.origin.is_replaced
 
 
-async def test_what_is_defined_at_the_start_is_served_when_it_ends(tmp_path: Path) -> None:
-    """A server that has started serves all that was defined before."""
+async def test_a_crd_that_exists_at_the_start_is_served(tmp_path: Path) -> None:
+    """A started server serves all existing CRDs."""
     async with open_world(tmp_path) as world:
         await Gadgets(world.storage).create(["v1"])
         server = await one(world)
         assert written(server) == "v1"
 
 
-async def test_a_name_that_the_release_hosts_is_never_replaced(tmp_path: Path) -> None:
-    """A definition of widgets changes nothing for a server whose release knows them."""
+async def test_a_resource_of_the_release_is_never_replaced(tmp_path: Path) -> None:
+    """A CRD for widgets changes nothing on a server whose release has them."""
     async with open_world(tmp_path) as world:
         server = await one(world)
         own = server.resource()
@@ -116,12 +118,12 @@ async def test_a_name_that_the_release_hosts_is_never_replaced(tmp_path: Path) -
         assert await world.stored("a") == "v1"
 
 
-# Changing.
+# Changes of the CRD.
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_stored_version_changes_on_all_servers(tmp_path: Path, mode: str) -> None:
-    """Both versions are known: soon all write the new one, report it, and agree on it."""
+    """Both versions are known: all servers soon write the new one, report it, and agree."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1", "v2"])
@@ -143,8 +145,9 @@ async def test_the_stored_version_changes_on_all_servers(tmp_path: Path, mode: s
 async def test_a_version_that_is_new_and_stored_at_once(
     tmp_path: Path, mode: str, slow: int
 ) -> None:
-    """No entry ever encodes what another entry cannot decode, though one server hears of it later,
-    and nobody gets stuck."""
+    """No entry ever encodes a version that another entry cannot decode, although one server
+    observes the
+    change later, and no server is blocked."""
     async with open_world(tmp_path) as world:
         servers, gadgets = await two(world, mode), Gadgets(world.storage)
         await gadgets.create(["v1"])
@@ -165,8 +168,9 @@ async def test_a_version_that_is_new_and_stored_at_once(
         check_understanding(world)
 
 
-async def test_versions_go_to_and_fro_between_three_servers(tmp_path: Path) -> None:
-    """A new version each time, and the last one but one dropped with proof: all follow."""
+async def test_versions_change_repeatedly_on_three_servers(tmp_path: Path) -> None:
+    """A new version each time, and the previous one is removed after verification: all servers
+    follow."""
     async with open_world(tmp_path) as world:
         servers = [await one(world) for _ in range(3)]
         gadgets = Gadgets(world.storage)
@@ -187,8 +191,8 @@ async def test_versions_go_to_and_fro_between_three_servers(tmp_path: Path) -> N
         check_understanding(world)
 
 
-async def test_a_note_in_the_status_registers_nothing(tmp_path: Path) -> None:
-    """The resource stays the same one, and nothing is written about it."""
+async def test_a_status_change_registers_nothing(tmp_path: Path) -> None:
+    """The resource stays the same, and nothing is written."""
     async with open_world(tmp_path) as world:
         server = await one(world)
         gadgets = Gadgets(world.storage)
@@ -206,8 +210,10 @@ async def test_a_note_in_the_status_registers_nothing(tmp_path: Path) -> None:
         assert written(server) == "v2"
 
 
-async def test_a_note_is_no_obstacle_to_a_registration_under_a_new_identity(tmp_path: Path) -> None:
-    """The registration is guarded by the newest definition of the same meaning."""
+async def test_a_status_change_does_not_prevent_a_registration_under_a_new_identity(
+    tmp_path: Path,
+) -> None:
+    """The registration is guarded by the newest revision of an equivalent CRD."""
     async with open_world(tmp_path) as world:
         server = await one(world)
         gadgets = Gadgets(world.storage)
@@ -221,18 +227,19 @@ async def test_a_note_is_no_obstacle_to_a_registration_under_a_new_identity(tmp_
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_a_write_that_was_planned_in_the_old_version_lands_in_the_new(
+async def test_a_write_planned_in_the_old_version_commits_in_the_new(
     tmp_path: Path, mode: str
 ) -> None:
-    """It is on its way when the stored version changes: its fence fails, and it is written anew.
-    The client sees neither a conflict nor an error."""
+    """It is in flight when the storage version changes: its fence fails, and it is encoded again.
+    The
+    client gets neither a conflict nor an error."""
     async with open_world(tmp_path) as world:
         server = await one(world, mode)
         gadgets = Gadgets(world.storage)
         await gadgets.create(["v1", "v2"])
         await world.clock.advance(SOON_SECONDS)
         await world.run(server.write("a", kind=KIND))
-        late = Late(server)
+        late = DelayedCommits(server)
         creating = asyncio.ensure_future(server.write("b", kind=KIND))
         updating = asyncio.ensure_future(server.write("a", kind=KIND, changed=True))
         await world.clock.settle()
@@ -247,20 +254,21 @@ async def test_a_write_that_was_planned_in_the_old_version_lands_in_the_new(
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_a_registration_of_an_old_definition_does_not_land(tmp_path: Path, mode: str) -> None:
-    """A server begins to register v2 and hangs. Meanwhile the definition goes back to v1 and lists
-    v2 no more, which the other server knows. What was sent is refused, and v1 is written."""
+async def test_a_registration_of_an_old_crd_does_not_commit(tmp_path: Path, mode: str) -> None:
+    """A server starts to register v2 and hangs. Meanwhile the CRD changes back to v1 and removes
+    v2, which
+    the other server observes. The registration is rejected, and v1 is written."""
     async with open_world(tmp_path) as world:
         gadgets = Gadgets(world.storage)
         server = await one(world, mode)
-        late = Late(server, to=report_key(GADGETS))
+        late = DelayedCommits(server, to=report_key(GADGETS))
         await gadgets.create(["v2", "v1"])
         await world.clock.settle()
         assert late.held == 1
         await gadgets.store_in("v1")
 
         def edit(obj: dict[str, Any]) -> None:
-            obj["status"]["storedVersions"] = ["v1"]  # nobody has ever written v2
+            obj["status"]["storedVersions"] = ["v1"]  # v2 was never written
 
         await gadgets.change(edit)
         await gadgets.drop("v2")

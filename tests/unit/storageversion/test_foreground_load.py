@@ -1,4 +1,4 @@
-"""Others write while a rewrite runs."""
+"""Concurrent writes during a rewrite."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.unit.storageversion.rewrite_world import rewriting
 SEEDS = range(6)
 
 
-async def test_a_conflict_is_no_proof(tmp_path: Path) -> None:
-    """An object that has changed is looked at again, and rewritten if it must be."""
+async def test_a_conflict_does_not_count_as_rewritten(tmp_path: Path) -> None:
+    """An object that has changed is read again, and rewritten if necessary."""
     async with rewriting(tmp_path) as it:
         await check_conflict(it)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_nothing_is_lost_and_nothing_comes_back(tmp_path: Path, seed: int) -> None:
-    """Each acknowledged update and deletion is there in the end, and all is in the target."""
+async def test_no_update_is_lost_and_no_deletion_reverted(tmp_path: Path, seed: int) -> None:
+    """Each acknowledged update and deletion persists, and all objects are in the target version."""
     async with rewriting(tmp_path, seed=seed) as it:
         await check_concurrent(it, seed)

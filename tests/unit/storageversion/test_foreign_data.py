@@ -1,4 +1,4 @@
-"""Servers that do not take part, and values in the store that nobody understands."""
+"""Servers that do not participate, and values in the store that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LEASE_SECONDS = 15
 
 
 async def plant(world: World, *writes: Write) -> None:
-    """Write behind everybody's back."""
+    """Writes to the store directly."""
     await MemoryStorage.commit(world.storage, Transaction((), writes))
 
 
 def in_protobuf(value: bytes) -> bytes:
-    """A built-in object as kube-apiserver stores it by default."""
+    """Encodes a built-in object as kube-apiserver stores it by default."""
     message = message_of(value)
     assert message is not None
     return message
 
 
 def foreign_lease(seconds: int) -> bytes:
-    """The lease of a real kube-apiserver."""
+    """Returns the lease of a real kube-apiserver."""
     labels = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
     return orjson.dumps(
         {
@@ -51,10 +51,11 @@ def foreign_lease(seconds: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["json", "protobuf"])
-async def test_a_stranger_ends_the_agreement_at_once_until_its_lease_is_over(
+async def test_a_foreign_server_ends_the_agreement_until_its_lease_expires(
     tmp_path: Path, form: str
 ) -> None:
-    """Its lease is noticed by the watch, and removed when it was not renewed for its time. A real
+    """Its lease is observed by the watch, and removed when it was not renewed for its duration. A
+    real
     kube-apiserver stores it in protobuf."""
     lease = foreign_lease(60)
     if form == "protobuf":
@@ -73,8 +74,8 @@ async def test_a_stranger_ends_the_agreement_at_once_until_its_lease_is_over(
 
 
 async def test_registration_reads_the_versions_of_values_in_protobuf(tmp_path: Path) -> None:
-    """A built-in kind that kube-apiserver has stored in a known version is registered and read; one
-    in an unknown version keeps the server from registering it."""
+    """A built-in kind stored by kube-apiserver in a known version is registered and read; one in an
+    unknown version prevents its registration."""
     config_map = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}
     deployment = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "a"}}
     unknown = in_protobuf(orjson.dumps(deployment)).replace(b"apps/v1", b"apps/v9")
@@ -100,9 +101,10 @@ async def test_registration_reads_the_versions_of_values_in_protobuf(tmp_path: P
         assert "1 in apps/v9" in (table.pending(deployments) or "")
 
 
-async def test_what_a_stranger_has_stored_is_unknown(tmp_path: Path) -> None:
-    """A state that was narrowed becomes unknown again while somebody writes without a report; so a
-    server that cannot read it looks, and stays out."""
+async def test_versions_stored_by_a_server_that_does_not_report_are_unknown(tmp_path: Path) -> None:
+    """A narrowed state becomes unknown while a server writes without a report, so a server that
+    cannot
+    decode the values scans, and does not register."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         new = await world.started("x+2")
@@ -115,36 +117,37 @@ async def test_what_a_stranger_has_stored_is_unknown(tmp_path: Path) -> None:
         ]
         await plant(world, Put(item.key, orjson.dumps(state)))
         await world.clock.advance(1)
-        careless = await world.started("x+1", mode="off", may_change_mode=True)
-        await world.run(careless.write("b"))
+        unreporting = await world.started("x+1", mode="off", may_change_mode=True)
+        await world.run(unreporting.write("b"))
         assert await world.stored("b") == "v1"
         assert UNKNOWN_HASH in (await world.state()).persisted
-        await world.run(careless.stop())
+        await world.run(unreporting.stop())
         await world.run(new.stop())
         with pytest.raises(TimeoutError):
             await world.run(world.server("x+3").start(), seconds_max=10)
 
 
 async def test_a_server_without_a_fence_writes_only_while_it_is_a_member(tmp_path: Path) -> None:
-    """Paused until the others agree again, it has to join anew, and they to take that back, before
-    its next write lands."""
+    """After a pause in which the others agreed, it must rejoin, which ends the agreement, before
+    its next
+    write commits."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         await world.started("x+1")
-        careless = await world.started("x+2", mode="off", may_change_mode=True)
+        unreporting = await world.started("x+2", mode="off", may_change_mode=True)
         assert await world.common() is None
-        careless.line.pause()
-        late = asyncio.ensure_future(careless.write("late"))
+        unreporting.line.pause()
+        late = asyncio.ensure_future(unreporting.write("late"))
         await world.clock.advance(LEASE_SECONDS + 3)
         assert await world.common() == V1
-        careless.line.wake()
+        unreporting.line.wake()
         await world.run(late)
         assert await world.stored("late") == "v2"
         assert await world.common() is None
 
 
 async def test_a_rejoined_loose_server_waits_for_its_older_writes(tmp_path: Path) -> None:
-    """It is not reported under a new identity before what it sent under the old one has ended."""
+    """It is not reported under a new identity before its writes under the old one have ended."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         await world.started("x+1", mode="loose")
@@ -170,8 +173,10 @@ async def test_a_rejoined_loose_server_waits_for_its_older_writes(tmp_path: Path
         Key("/restow/encoders/aaa"),
     ],
 )
-async def test_garbage_in_the_store_stops_nobody(tmp_path: Path, key: Key, value: bytes) -> None:
-    """Servers start beside it, go on, and collect the dead."""
+async def test_malformed_values_in_the_store_stop_no_server(
+    tmp_path: Path, key: Key, value: bytes
+) -> None:
+    """Servers start, continue, and collect expired servers nevertheless."""
     async with open_world(tmp_path) as world:
         first = await world.started("x+1", mode="strict")
         await plant(world, Put(key, value))
@@ -188,10 +193,10 @@ async def test_garbage_in_the_store_stops_nobody(tmp_path: Path, key: Key, value
         await plant(world, Delete(key))
 
 
-async def test_a_server_that_is_not_understood_counts_until_it_is_silent_for_long(
+async def test_a_server_with_an_unreadable_record_counts_until_it_expires(
     tmp_path: Path,
 ) -> None:
-    """It may write as it likes, so there is no agreement; in the end it is removed."""
+    """It may write any version, so there is no agreement; finally it is removed."""
     async with open_world(tmp_path) as world:
         await world.started("x+1")
         await plant(world, Put(Key(f"{SERVERS_PREFIX}aaa"), b"not json"))
@@ -201,10 +206,10 @@ async def test_a_server_that_is_not_understood_counts_until_it_is_silent_for_lon
         assert await world.common() == V1
 
 
-async def test_a_planted_server_that_never_ends_keeps_nobody_from_collecting(
+async def test_a_record_with_an_endless_lease_does_not_block_the_collection(
     tmp_path: Path,
 ) -> None:
-    """Whoever has the lowest id and does nothing is passed over."""
+    """An inactive server with the lowest ID is skipped."""
     async with open_world(tmp_path) as world:
         servers = [await world.started("x+1") for _ in range(2)]
         record = {
@@ -222,10 +227,10 @@ async def test_a_planted_server_that_never_ends_keeps_nobody_from_collecting(
         assert [entry.server_id for entry in report.entries] == [servers[1].id]
 
 
-async def test_an_empty_report_made_by_a_client_leaves_nothing_wrong_behind(
+async def test_an_empty_storage_version_created_by_a_client_is_removed(
     tmp_path: Path,
 ) -> None:
-    """It is removed, and no epoch with a kind that nobody knows stays."""
+    """It is removed, and no epoch of an unknown kind remains."""
     async with open_world(tmp_path) as world:
         await world.started("x+1")
         empty = orjson.dumps(
@@ -244,10 +249,10 @@ async def test_an_empty_report_made_by_a_client_leaves_nothing_wrong_behind(
         assert await world.storage.get(epoch_key("example.com.gizmos")) is None
 
 
-async def test_an_entry_in_no_version_at_all_keeps_only_its_resource_closed(
+async def test_an_entry_with_an_invalid_version_blocks_only_its_resource(
     tmp_path: Path,
 ) -> None:
-    """The server says so, and opens everything else."""
+    """The server reports the reason, and opens all other resources."""
     async with open_world(tmp_path, kinds=("Widget", "Gadget")) as world:
         await world.started("x+1")
         item = await world.storage.get(report_key(NAME))
@@ -263,4 +268,4 @@ async def test_an_entry_in_no_version_at_all_keeps_only_its_resource_closed(
         await world.run(server.write("g", kind="Gadget"))
         with pytest.raises(StatusError):
             await world.run(server.write("w"))
-        world.storage.broken.clear()  # The planted value itself breaks what is promised.
+        world.storage.broken.clear()  # The planted value itself violates the invariants.

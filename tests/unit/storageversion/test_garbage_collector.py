@@ -1,4 +1,4 @@
-"""Collection of the dead: never of the living, whatever is seen late, lost or in error."""
+"""Garbage collection: never of running servers, despite late, lost or failed reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IDENTITY = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
 
 
 class Rig:
-    """One server that collects, on a store in which others have left things."""
+    """One server that collects, on a store with entries of other servers."""
 
     def __init__(self, directory: Path, storage: LossyStorage | None = None) -> None:
         self.storage = storage or LossyStorage()
@@ -69,7 +69,7 @@ class Rig:
         return {entry.server_id for entry in (await self.report()).entries}
 
     async def add_entry(self, server_id: ServerId, version: str = V1) -> None:
-        """An entry in the report, as somebody else writes it."""
+        """Adds an entry, as another server writes it."""
         item = await self.storage.get(report_key(WIDGETS))
         assert item is not None
         stored = decode_report(item)
@@ -84,7 +84,7 @@ class Rig:
         await self.write(Put(item.key, encode_report(report, stored.metadata)))
 
     async def live(self, server_id: ServerId, beat: int = 1) -> None:
-        """The key of a server that takes part."""
+        """Writes the membership record of a participating server."""
         record = ServerRecord(
             incarnation="i", component="c", host="o", mode="report",
             lease_seconds=LEASE_SECONDS, settled=True, beat=beat,
@@ -106,7 +106,7 @@ async def open_rig(directory: Path) -> AsyncIterator[Rig]:
 
 
 async def test_a_new_collector_waits_the_whole_lease(tmp_path: Path) -> None:
-    """It has seen nothing of the time before, however old a key looks."""
+    """It has not observed the time before, however old a record is."""
     async with open_rig(tmp_path) as rig:
         await rig.live(OTHER)
         await rig.clock.advance(1000)
@@ -118,7 +118,7 @@ async def test_a_new_collector_waits_the_whole_lease(tmp_path: Path) -> None:
 
 
 async def test_a_renewal_in_between_keeps_the_server(tmp_path: Path) -> None:
-    """The key is removed on condition that it is what was seen; the watch may be far behind."""
+    """The record is removed only if it is unchanged since it was observed; the watch may lag."""
     async with open_rig(tmp_path) as rig:
         await rig.start()
         await rig.live(OTHER, beat=1)
@@ -127,14 +127,14 @@ async def test_a_renewal_in_between_keeps_the_server(tmp_path: Path) -> None:
             await rig.live(OTHER, beat=beat)
             await rig.clock.advance(3)
         assert await rig.has(server_key(OTHER))
-        rig.storage.mend_watches()
+        rig.storage.restore_watches()
         await rig.clock.advance(10)
         assert await rig.has(server_key(OTHER))
         assert rig.server.collector.servers_removed == 0
 
 
-async def test_an_error_is_never_taken_for_an_end(tmp_path: Path) -> None:
-    """Reads that fail and watches that end remove nobody, and do not end the collector."""
+async def test_an_error_is_never_taken_for_an_expired_lease(tmp_path: Path) -> None:
+    """Failed reads and broken watches remove no server, and do not stop the collector."""
     async with open_rig(tmp_path) as rig:
         await rig.start()
         await rig.live(OTHER)
@@ -148,7 +148,7 @@ async def test_an_error_is_never_taken_for_an_end(tmp_path: Path) -> None:
             await rig.live(OTHER, beat=beat)
             await rig.clock.advance(5)
         rig.storage.reads_fail = False
-        rig.storage.mend_watches()
+        rig.storage.restore_watches()
         await rig.live(OTHER, beat=10)
         await rig.clock.advance(5)
         assert await rig.has(server_key(OTHER))
@@ -156,7 +156,7 @@ async def test_an_error_is_never_taken_for_an_end(tmp_path: Path) -> None:
 
 
 async def test_errors_of_the_store_do_not_end_the_collector(tmp_path: Path) -> None:
-    """It goes on when the store does: the dead go, and so do their entries."""
+    """It continues when the store recovers: expired servers and their entries are removed."""
     async with open_rig(tmp_path) as rig:
         await rig.start()
         await rig.live(OTHER)
@@ -175,23 +175,24 @@ async def test_errors_of_the_store_do_not_end_the_collector(tmp_path: Path) -> N
         assert (await rig.report()).common_version == V1
 
 
-async def test_encoder_keys_that_no_entry_goes_with_are_removed(tmp_path: Path) -> None:
-    """Those of servers that are gone; those of servers that live are theirs."""
+async def test_encoder_keys_without_an_entry_are_removed(tmp_path: Path) -> None:
+    """Those of removed servers only; running servers keep theirs."""
     async with open_rig(tmp_path) as rig:
         await rig.start()
-        living = ServerId("apiserver-yyyyyyyyyyyyyyyyyyyyyyyyyy")
-        await rig.live(living)
+        running = ServerId("apiserver-yyyyyyyyyyyyyyyyyyyyyyyyyy")
+        await rig.live(running)
         value = encode_encoder(Encoder(V1))
-        for server_id in (OTHER, living):
+        for server_id in (OTHER, running):
             await rig.write(Put(encoder_key(server_id, "core.nothing"), value))
         await rig.server.collector.sweep()
         assert not await rig.has(encoder_key(OTHER, "core.nothing"))
-        assert await rig.has(encoder_key(living, "core.nothing"))
+        assert await rig.has(encoder_key(running, "core.nothing"))
 
 
-async def test_a_foreign_server_counts_until_its_lease_is_gone(tmp_path: Path) -> None:
-    """A real kube-apiserver has a lease and writes entries, without any key of ours: there is no
-    agreement while it is there, its entry is kept, and both end with its lease."""
+async def test_a_foreign_server_counts_until_its_lease_is_deleted(tmp_path: Path) -> None:
+    """A real kube-apiserver has a lease and writes entries, without a membership record: there is
+    no
+    agreement while it runs, its entry is kept, and both end with its lease."""
     async with open_rig(tmp_path) as rig:
         await rig.start()
         assert (await rig.report()).common_version == V1
@@ -205,17 +206,17 @@ async def test_a_foreign_server_counts_until_its_lease_is_gone(tmp_path: Path) -
         report = await rig.report()
         assert FOREIGN in {entry.server_id for entry in report.entries}
         assert report.common_version is None
-        told = {condition.type: condition for condition in report.conditions}[VERSIONS_EQUAL]
-        assert (told.status, told.reason) == ("False", "UnfencedServer")
-        assert FOREIGN in told.message
+        equality = {condition.type: condition for condition in report.conditions}[VERSIONS_EQUAL]
+        assert (equality.status, equality.reason) == ("False", "UnfencedServer")
+        assert FOREIGN in equality.message
         await rig.write(Delete(lease_key(FOREIGN)))
         await rig.clock.advance(60)
         assert await rig.writers() == {rig.server.membership.id}
         assert (await rig.report()).common_version == V1
 
 
-async def test_a_record_of_another_release_gets_more_time(tmp_path: Path) -> None:
-    """One that is not understood is removed in the end, but not after our own lease time."""
+async def test_a_record_of_another_release_expires_later(tmp_path: Path) -> None:
+    """A record that cannot be decoded is finally removed, but not after our own lease duration."""
     async with open_rig(tmp_path) as rig:
         await rig.start()
         await rig.write(Put(server_key(OTHER), b'{"from":"the future"}'))
@@ -226,21 +227,21 @@ async def test_a_record_of_another_release_gets_more_time(tmp_path: Path) -> Non
 
 
 async def test_a_server_never_collects_itself(tmp_path: Path) -> None:
-    """Also when it sees nothing of its own renewals for a long time."""
+    """Also if it does not observe its own renewals for a long time."""
     async with open_rig(tmp_path) as rig:
         await rig.start()
         own = rig.server.membership.id
         rig.storage.break_watches()
         await rig.clock.advance(120)
-        rig.storage.mend_watches()
+        rig.storage.restore_watches()
         await rig.clock.advance(10)
         assert rig.server.membership.id == own
         keys = (await rig.storage.range(Span.of_prefix(SERVERS_PREFIX))).items
         assert [item.key for item in keys] == [server_key(own)]
 
 
-def test_the_rig_plants_what_a_reader_would_find() -> None:
-    """A planted entry is an entry: the helpers of this file say what they mean."""
+def test_the_rig_writes_decodable_entries() -> None:
+    """The entries that the helpers of this file write are decodable."""
     entry = StorageVersionEntry(server_id=OTHER, encoding_version=V1, decodable_versions=(V1,))
     value = encode_report(StorageVersionEntries(entries=(entry,)), {"name": WIDGETS})
     item = Item(report_key(WIDGETS), value, Revision(2), Revision(2))

@@ -1,4 +1,4 @@
-"""Ids of process lives: their form, and that no two lives share one."""
+"""IDs of incarnations: their format, and their uniqueness."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from restow.storageversion.identity import (
 )
 
 names = st.text(max_size=20)
-Life = tuple[str, str, str]
-lives = st.tuples(names, names, names)
+Incarnation = tuple[str, str, str]
+incarnations = st.tuples(names, names, names)
 
 
 def naive_id(host: str, component: str, nonce: str) -> str:
@@ -34,36 +34,36 @@ def naive_id(host: str, component: str, nonce: str) -> str:
     return "apiserver-" + base64.b32encode(hashlib.sha256(data).digest()[:16]).decode()[:26].lower()
 
 
-@given(lives)
-def test_an_id_has_the_form_of_the_reference(life: Life) -> None:
+@given(incarnations)
+def test_an_id_has_the_form_of_the_reference(parts: Incarnation) -> None:
     """Prefix, length and alphabet are those of a kube-apiserver's id."""
-    found = make_server_id(*life)
+    found = make_server_id(*parts)
     assert re.fullmatch(r"apiserver-[a-z2-7]{26}", found)
-    assert found == naive_id(*life)
+    assert found == naive_id(*parts)
 
 
-@given(lives, lives)
-def test_two_lives_never_share_an_id(
+@given(incarnations, incarnations)
+def test_two_incarnations_never_share_an_id(
     one: tuple[str, str, str], other: tuple[str, str, str]
 ) -> None:
-    """Also when the parts only run together to the same text."""
+    """Also if the concatenations of their parts are equal."""
     assert (make_server_id(*one) == make_server_id(*other)) == (one == other)
 
 
-def test_a_restart_on_the_same_host_is_another_life() -> None:
-    """Unlike the reference's, the id does not come back with the host name."""
+def test_a_restart_on_the_same_host_is_another_incarnation() -> None:
+    """Unlike the reference's, the ID does not repeat with the host name."""
     assert make_server_id("master-1", COMPONENT, "a") != make_server_id("master-1", COMPONENT, "b")
     assert make_server_id("ab", "c", "") != make_server_id("a", "bc", "")
 
 
 @given(st.binary(max_size=40))
-def test_what_is_no_record_is_not_understood(value: bytes) -> None:
-    """No value at a server's key can make a server fail."""
+def test_a_malformed_record_is_not_decoded(value: bytes) -> None:
+    """No value of a membership record causes an error."""
     assert decode_record(value) is None
 
 
-def test_a_record_survives_the_store() -> None:
-    """And its key leads back to the server."""
+def test_a_record_round_trips() -> None:
+    """And its key contains the server ID."""
     record = ServerRecord(incarnation="n", component="c", host="h", mode="loose", lease_seconds=2.5)
     assert decode_record(encode_record(record)) == record
     assert server_of(server_key(ServerId("apiserver-x"))) == "apiserver-x"

@@ -47,7 +47,7 @@ async def create(world: World, server: Server, name: str) -> None:
 
 
 async def refused(world: World, release: str, mode: str) -> Server:
-    """A server that starts and does not become ready."""
+    """Returns a server that starts and does not become ready."""
     server = world.server(release, mode=mode)
     with pytest.raises(TimeoutError):
         await world.run(server.start(), seconds_max=TRY_SECONDS)
@@ -59,11 +59,12 @@ async def refused(world: World, release: str, mode: str) -> Server:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-async def test_servers_with_different_scopes_do_not_register_side_by_side(
+async def test_servers_with_different_scopes_do_not_register_concurrently(
     tmp_path: Path, mode: str, first: str, second: str
 ) -> None:
-    """The second one says where each of them stores the objects. When the first one is gone, the
-    second one finds what that has stored meanwhile; it registers when nothing is left."""
+    """The second one reports both locations. After the first one has stopped, the second one finds
+    the
+    objects stored meanwhile; it registers when none remains."""
     async with open_world(tmp_path) as world:
         add_cluster_scoped(world, tmp_path)
         world.storage.is_fenced = mode != "loose"
@@ -90,8 +91,9 @@ async def test_servers_with_different_scopes_do_not_register_side_by_side(
 async def test_a_server_that_starts_alone_finds_objects_of_the_other_scope(
     tmp_path: Path, mode: str, first: str, second: str, is_verified: bool
 ) -> None:
-    """It does not register, and names what it found, also when the StorageState lists exactly one
-    version, as after a verified migration. A server with the right scope starts as before."""
+    """It does not register, and names the objects, also if the StorageState lists exactly one
+    version,
+    as after a verified migration. A server with the right scope starts normally."""
     async with open_world(tmp_path) as world:
         add_cluster_scoped(world, tmp_path)
         world.storage.is_fenced = mode != "loose"
@@ -113,7 +115,8 @@ async def test_a_server_that_starts_alone_finds_objects_of_the_other_scope(
 async def test_a_verified_resource_is_not_scanned_when_its_location_is_known(
     tmp_path: Path,
 ) -> None:
-    """The record of the location spares the scan: a value that only a scan would find is not."""
+    """The recorded location makes the scan unnecessary: a value that only a scan finds is not
+    found."""
     async with open_world(tmp_path) as world:
         one = await world.started("x+1")
         await create(world, one, "a")
@@ -126,8 +129,9 @@ async def test_a_verified_resource_is_not_scanned_when_its_location_is_known(
 
 @pytest.mark.parametrize("second", LOCATIONS)
 async def test_entries_of_earlier_releases_have_no_location(tmp_path: Path, second: str) -> None:
-    """They are taken for those of this server. What is stored is scanned, since no location is
-    recorded: a server with the same scope registers, one with another does not."""
+    """They are assumed to be those of this server. As no location is recorded, the store is
+    scanned: a
+    server with the same scope registers, one with another does not."""
     async with open_world(tmp_path) as world:
         add_cluster_scoped(world, tmp_path)
         one = await world.started("x+1")
@@ -144,7 +148,7 @@ async def test_entries_of_earlier_releases_have_no_location(tmp_path: Path, seco
 
 
 async def plant(world: World, key: str) -> None:
-    """Store an object behind the servers' backs."""
+    """Writes an object to the store directly."""
     world.storage.planted.add(Key(key))
     world.storage.is_fenced = False
     value = b'{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"planted"}}'
@@ -152,7 +156,7 @@ async def plant(world: World, key: str) -> None:
 
 
 async def narrow(world: World) -> None:
-    """Let the StorageState say what a verified migration would."""
+    """Sets the StorageState as after a verified migration."""
     item = await world.storage.get(state_key(NAME))
     assert item is not None
     state = orjson.loads(item.value)
@@ -163,7 +167,7 @@ async def narrow(world: World) -> None:
 
 
 async def forget_locations(world: World) -> None:
-    """Let entries and epoch be as servers without locations have written them."""
+    """Rewrites entries and epoch as servers without locations wrote them."""
     report = await world.storage.get(report_key(NAME))
     epoch = await world.storage.get(epoch_key(NAME))
     assert report is not None

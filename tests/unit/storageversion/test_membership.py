@@ -1,4 +1,4 @@
-"""Membership when answers are lost: what is there counts, and a key never comes back."""
+"""Membership when replies are lost: the store decides, and a removed key is never recreated."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def own_key(storage: LossyStorage, membership: Membership) -> Item | None:
     return await storage.get(server_key(membership.id))
 
 
-async def test_key_and_lease_come_and_go_together() -> None:
-    """Joined: both are there. Left: neither is."""
+async def test_record_and_lease_are_created_and_removed_together() -> None:
+    """After joining both exist; after leaving neither does."""
     storage = LossyStorage()
     membership = member(storage)
     await membership.join()
@@ -53,8 +53,8 @@ async def test_key_and_lease_come_and_go_together() -> None:
     assert await keys(storage) + await keys(storage, LEASES_PREFIX) == []
 
 
-async def test_a_join_whose_answer_was_lost_is_found_by_looking() -> None:
-    """It has happened: the server keeps that id, and makes no second key."""
+async def test_a_join_with_a_lost_reply_is_found_by_a_read() -> None:
+    """It was carried out: the server keeps that ID, and creates no second record."""
     storage = LossyStorage()
     membership = member(storage)
     storage.fates = iter(["answer lost"])
@@ -63,8 +63,8 @@ async def test_a_join_whose_answer_was_lost_is_found_by_looking() -> None:
     assert await membership.renew()
 
 
-async def test_a_join_that_was_lost_is_tried_under_another_id() -> None:
-    """The lost one may still land. Nobody waits for it, and it is no life of this server."""
+async def test_a_lost_join_is_retried_under_another_id() -> None:
+    """The lost one may still commit. It is not waited for, and is no incarnation of this server."""
     storage = LossyStorage()
     membership = member(storage)
     storage.fates = iter(["lost"])
@@ -74,11 +74,12 @@ async def test_a_join_that_was_lost_is_tried_under_another_id() -> None:
     assert isinstance(await storage.land(), Done)
     assert len(await keys(storage)) == 2
     assert await membership.renew()
-    assert (await storage.get(first)) is not None  # For the collector, after its lease time.
+    # removed by the garbage collector after its lease duration
+    assert (await storage.get(first)) is not None
 
 
-async def test_a_join_without_any_answer_ends() -> None:
-    """It is bounded, says so, and every try had an id of its own."""
+async def test_a_join_without_any_reply_fails() -> None:
+    """Its retries are bounded, the error says so, and each retry has its own ID."""
     storage = LossyStorage()
     membership = member(storage)
     storage.fates = iter(["lost"] * 100)
@@ -90,7 +91,7 @@ async def test_a_join_without_any_answer_ends() -> None:
 
 @pytest.mark.parametrize("fate", ["answer lost", "lost"])
 async def test_a_renewal_adopts_its_own_lost_write(fate: Fate) -> None:
-    """Whether it has happened or not, the next try stands on what is there."""
+    """Whether it was carried out or not, the next renewal starts from the stored record."""
     storage = LossyStorage()
     membership = member(storage)
     await membership.join()
@@ -103,12 +104,12 @@ async def test_a_renewal_adopts_its_own_lost_write(fate: Fate) -> None:
     assert record is not None
     assert record.settled
     if fate == "lost":
-        assert isinstance(await storage.land(), Refused)  # Too late: the key has moved on.
+        assert isinstance(await storage.land(), Refused)  # too late: the record has changed
     assert await membership.renew()
 
 
-async def test_a_renewal_that_cannot_even_look_goes_on_from_the_refusal() -> None:
-    """With reads failing too, the next refusal shows the own write, and it is adopted."""
+async def test_a_renewal_that_cannot_read_either_continues_after_the_refusal() -> None:
+    """If reads fail too, the next refused guard returns the own write, which is adopted."""
     storage = LossyStorage()
     membership = member(storage)
     await membership.join()
@@ -119,8 +120,8 @@ async def test_a_renewal_that_cannot_even_look_goes_on_from_the_refusal() -> Non
 
 
 @pytest.mark.parametrize("fates", [[], ["lost"], ["lost", "lost"]])
-async def test_a_key_that_was_removed_is_never_made_again(fates: list[Fate]) -> None:
-    """The server learns that it is no member; no commit of a renewal could recreate the key."""
+async def test_a_removed_record_is_never_recreated(fates: list[Fate]) -> None:
+    """The server detects that it is no member; no commit of a renewal could recreate the record."""
     storage = LossyStorage()
     membership = member(storage)
     await membership.join()
@@ -142,8 +143,8 @@ async def test_a_key_that_was_removed_is_never_made_again(fates: list[Fate]) -> 
     assert await keys(storage) == [server_key(membership.id)]
 
 
-async def test_an_error_of_the_store_is_not_taken_for_the_end() -> None:
-    """Unavailable is raised, and the server is as much a member as before."""
+async def test_an_error_of_the_store_does_not_end_the_membership() -> None:
+    """Unavailable is raised, and the server remains a member."""
     storage = LossyStorage()
     membership = member(storage)
     await membership.join()
@@ -164,8 +165,8 @@ async def test_an_error_of_the_store_is_not_taken_for_the_end() -> None:
 
 
 @pytest.mark.parametrize("fate", ["answer lost", "lost", "done"])
-async def test_a_server_leaves_whatever_is_lost(fate: Fate) -> None:
-    """Nothing of it is left, and it knows."""
+async def test_a_server_leaves_despite_lost_replies(fate: Fate) -> None:
+    """Nothing of it remains, and it is no member."""
     storage = LossyStorage()
     membership = member(storage)
     await membership.join()
@@ -176,7 +177,7 @@ async def test_a_server_leaves_whatever_is_lost(fate: Fate) -> None:
 
 
 async def test_the_age_counts_from_before_the_renewal_was_sent() -> None:
-    """What a server knows of its own freshness is never younger than the truth."""
+    """The age of the last renewal is never underestimated."""
     storage, clock = LossyStorage(), SimulatedClock()
     membership = member(storage, clock=clock)
     await membership.join()
@@ -191,7 +192,7 @@ async def test_the_age_counts_from_before_the_renewal_was_sent() -> None:
 
 
 class SlowStorage(LossyStorage):
-    """Gives its answers about one key only when it is told to."""
+    """Delays its replies for one operation."""
 
     def __init__(self, slow: str) -> None:
         super().__init__()
@@ -214,24 +215,25 @@ class SlowStorage(LossyStorage):
 
 @pytest.mark.parametrize("slow", ["get", "commit"])
 @pytest.mark.parametrize("is_gone", [True, False])
-async def test_a_late_word_of_an_earlier_life_does_not_end_the_new_one(
+async def test_a_late_reply_of_an_earlier_incarnation_does_not_end_the_new_one(
     slow: str, is_gone: bool
 ) -> None:
-    """What was asked of the old key, be it a look or a renewal, says nothing of the new one: the
-    server would join once more, and leave a key behind that nobody renews. (It once did.)"""
+    """The reply to a check or renewal of the old record is ignored: otherwise the server would join
+    once
+    more, and leave a record that is not renewed. (It once did.)"""
     storage = SlowStorage("")
     membership = member(storage)
     await membership.join()
     if is_gone:
         await storage.commit(Transaction((), (Delete(server_key(membership.id)),)))
     storage.slow = slow
-    asked = membership.check() if slow == "get" else membership.renew()
-    asking = asyncio.ensure_future(asked)
+    request = membership.check() if slow == "get" else membership.renew()
+    requesting = asyncio.ensure_future(request)
     await asyncio.sleep(0)
     storage.slow = ""
     await membership.join()
     new, revision = membership.id, membership.revision
     storage.answered.set()
-    assert await asking
+    assert await requesting
     assert (membership.id, membership.revision) == (new, revision)
     assert await membership.renew()

@@ -1,4 +1,4 @@
-"""The mirror: never wrong about the past, whatever becomes of its watches."""
+"""The mirror: its past states are correct despite broken watches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B, OTHER = Key("/a/1"), Key("/b/1"), Key("/c/1")
 
 
 class Rig:
-    """A mirror of two prefixes, and what its listener was told."""
+    """A mirror of two prefixes, and the calls of its listener."""
 
     def __init__(self) -> None:
         self.storage = LossyStorage()
@@ -23,12 +23,12 @@ class Rig:
         runtime = Runtime.simulated(1, clock=self.clock)
         self.tasks = runtime.tasks("test")
         self.mirror = Mirror(self.storage, runtime, ["/a/", "/b/"])
-        self.told: list[tuple[str, bytes | None]] = []
+        self.calls: list[tuple[str, bytes | None]] = []
         self.mirror.listeners.append(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
-        assert self.mirror.get(key) == item  # It is told of what is there by then.
-        self.told.append((key, None if item is None else item.value))
+        assert self.mirror.get(key) == item  # the listener is called after the change is visible
+        self.calls.append((key, None if item is None else item.value))
 
     async def put(self, key: Key, value: bytes) -> Revision:
         outcome = await self.storage.commit(Transaction((), (Put(key, value),)))
@@ -53,26 +53,26 @@ async def open_rig() -> AsyncIterator[Rig]:
         await rig.storage.close()
 
 
-async def test_listeners_are_told_once_of_each_change() -> None:
-    """Of what was there at the start, of what changes, and of nothing else."""
+async def test_listeners_are_called_once_per_change() -> None:
+    """For existing keys at the start, for changes, and for nothing else."""
     async with open_rig() as rig:
         await rig.put(A, b"1")
         await rig.mirror.start(rig.tasks)
-        assert rig.told == [(A, b"1")]
+        assert rig.calls == [(A, b"1")]
         await rig.put(B, b"1")
         await rig.put(OTHER, b"1")
         await rig.put(A, b"2")
         await rig.delete(B)
         await rig.clock.settle()
-        # In order under each prefix; the prefixes are independent of each other.
-        assert [told for told in rig.told if told[0] == A] == [(A, b"1"), (A, b"2")]
-        assert [told for told in rig.told if told[0] != A] == [(B, b"1"), (B, None)]
+        # Ordered under each prefix; the prefixes are independent.
+        assert [calls for calls in rig.calls if calls[0] == A] == [(A, b"1"), (A, b"2")]
+        assert [calls for calls in rig.calls if calls[0] != A] == [(B, b"1"), (B, None)]
         assert [item.key for item in rig.mirror.under("/a/")] == [A]
         assert rig.mirror.under("/b/") == []
 
 
-async def test_a_watch_that_ends_is_taken_up_where_it_was() -> None:
-    """Nothing is told twice, and nothing is left out."""
+async def test_a_broken_watch_resumes_at_its_position() -> None:
+    """No change is delivered twice or lost."""
     async with open_rig() as rig:
         await rig.mirror.start(rig.tasks)
         await rig.put(A, b"1")
@@ -82,14 +82,14 @@ async def test_a_watch_that_ends_is_taken_up_where_it_was() -> None:
         await rig.put(A, b"3")
         await rig.clock.advance(20)
         assert rig.value(A) == b"1"
-        rig.storage.mend_watches()
+        rig.storage.restore_watches()
         await rig.clock.advance(10)
-        assert rig.told == [(A, b"1"), (A, b"2"), (A, b"3")]
+        assert rig.calls == [(A, b"1"), (A, b"2"), (A, b"3")]
 
 
-async def test_a_compaction_while_the_watch_is_down_is_mended_by_reading() -> None:
-    """What has changed is told once with what is there now, what is gone as gone, and what has
-    stayed as it was not at all."""
+async def test_a_compaction_while_the_watch_is_down_is_repaired_by_a_read() -> None:
+    """Changed keys are delivered once with their current value, removed keys as deletions, and
+    unchanged keys not at all."""
     async with open_rig() as rig:
         kept, gone = Key("/a/kept"), Key("/a/gone")
         for key in (kept, gone, A):
@@ -98,14 +98,14 @@ async def test_a_compaction_while_the_watch_is_down_is_mended_by_reading() -> No
         await rig.clock.settle()
         rig.storage.break_watches()
         await rig.clock.settle()
-        rig.told.clear()
+        rig.calls.clear()
         await rig.put(A, b"2")
         await rig.delete(gone)
         revision = await rig.put(A, b"3")
         await rig.storage.compact(revision)
-        rig.storage.mend_watches()
+        rig.storage.restore_watches()
         await rig.clock.advance(10)
-        assert sorted(rig.told, key=str) == [(A, b"3"), (gone, None)]
+        assert sorted(rig.calls, key=str) == [(A, b"3"), (gone, None)]
         assert (rig.value(kept), rig.value(A), rig.value(gone)) == (b"1", b"3", None)
         assert rig.mirror.position >= revision
         await rig.put(A, b"4")
@@ -114,7 +114,7 @@ async def test_a_compaction_while_the_watch_is_down_is_mended_by_reading() -> No
 
 
 async def test_reach_returns_when_everything_up_to_a_revision_was_seen() -> None:
-    """Also when the change belongs to no prefix, or to one of them alone."""
+    """Also if the change is outside the prefixes, or in only one of them."""
     async with open_rig() as rig:
         await rig.mirror.start(rig.tasks)
         for key in (OTHER, A, B):
@@ -124,8 +124,8 @@ async def test_reach_returns_when_everything_up_to_a_revision_was_seen() -> None
         assert (rig.value(A), rig.value(B)) == (b"1", b"1")
 
 
-async def test_reach_gives_up_in_time_and_does_no_harm() -> None:
-    """While the watches are down it says False, after just so long; later it succeeds."""
+async def test_reach_times_out_without_an_effect() -> None:
+    """While the watches are down it returns False after the timeout; later it succeeds."""
     async with open_rig() as rig:
         await rig.mirror.start(rig.tasks)
         rig.storage.break_watches()
@@ -135,7 +135,7 @@ async def test_reach_gives_up_in_time_and_does_no_harm() -> None:
         assert rig.clock.monotonic() - before == 2
         waiting = asyncio.ensure_future(rig.mirror.reach(revision, seconds=30))
         await rig.clock.advance(1)
-        rig.storage.mend_watches()
+        rig.storage.restore_watches()
         await rig.clock.advance(10)
         assert await waiting
         assert rig.value(A) == b"1"

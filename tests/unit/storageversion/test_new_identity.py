@@ -1,7 +1,7 @@
-"""A server that has lost its identity and cannot report everything under the new one.
+"""A server that has lost its identity and cannot report every resource under the new one.
 
-In simulated time, without processes: a server that knows only v1 was taken for dead, and meanwhile
-another one has begun to write v2.
+In simulated time, without processes: a server that decodes only v1 expired, and meanwhile another
+one has started to write v2.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ LEASE_SECONDS: Final = 15.0
 
 @pytest.mark.parametrize("finder", ["a write", "the renewal"])
 async def test_lost_identity(tmp_path: Path, finder: str) -> None:
-    """It keeps its new identity however long one resource cannot be reported, and reports that too
-    as soon as it can, whoever has found out that the old identity was gone."""
+    """It keeps its new identity although one resource cannot be reported, and reports that one as
+    soon
+    as possible, whether a write or the renewal detected the loss."""
     async with open_world(tmp_path) as world:
         old = await world.started("x")
         identity = old.id
@@ -46,7 +47,7 @@ async def test_lost_identity(tmp_path: Path, finder: str) -> None:
         assert old.id == identity
         assert await world.storage.get(server_key(ServerId(identity))) is not None
 
-        await end_of_the_obstacle(world, new)
+        await remove_the_obstacle(world, new)
         await world.clock.advance(2 * LEASE_SECONDS)
         assert has_reported_all(old)
         await world.run(old.write("at-last"))
@@ -57,7 +58,7 @@ def has_reported_all(server: Server) -> bool:
     return server.coordinator.completed
 
 
-async def end_of_the_obstacle(world: World, new: Server) -> None:
-    """The other server goes, and what it has reported is forgotten, as it has written nothing."""
+async def remove_the_obstacle(world: World, new: Server) -> None:
+    """Stops the other server and deletes its StorageState, as it has written nothing."""
     await world.run(new.stop())
     await world.storage.commit(Transaction((), (Delete(state_key(WIDGETS_NAME)),)))

@@ -1,4 +1,4 @@
-"""Reports, states, ballots and leases as stored objects: nothing is lost there and back."""
+"""StorageVersions, StorageStates, votes and leases as stored objects: they round-trip."""
 
 from __future__ import annotations
 
@@ -96,37 +96,38 @@ def item(value: bytes) -> Item:
 
 
 @given(entries, st.none() | words, conditions, st.integers(0, 2**40), metadatas)
-def test_a_report_comes_back_with_what_others_have_written(
+def test_a_report_round_trips_with_fields_of_others(
     listed: tuple[StorageVersionEntry, ...],
     common: str | None,
-    told: tuple[AgreementCondition, ...],
+    shown: tuple[AgreementCondition, ...],
     epoch: int,
     metadata: dict[str, Any],
 ) -> None:
-    """Entries with their keys, common version and conditions; foreign metadata is kept. The
-    agreement has a key of its own, and is no part of it."""
+    """Entries with their keys, common version and conditions; metadata of others is kept. The
+    agreement
+    has a key of its own, and is not part of it."""
     report = StorageVersionEntries(
         entries=listed,
         common_version=common,
-        conditions=told,
+        conditions=shown,
         agreement=Agreement("v9"),
         epoch=epoch,
     )
     value = encode_report(report, metadata)
     stored = decode_report(item(value))
     assert stored.report == StorageVersionEntries(
-        entries=listed, common_version=common, conditions=told
+        entries=listed, common_version=common, conditions=shown
     )
     assert stored.metadata["annotations"].items() >= metadata["annotations"].items()
     for name in ("name", "uid", "labels", "managedFields"):
         assert stored.metadata[name] == metadata[name]
-    assert encode_report(report, stored.metadata) == value  # No change, no write.
+    assert encode_report(report, stored.metadata) == value  # no change, no write
     assert value.startswith(b'{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/')
     assert value.endswith(b"\n")
 
 
-def test_a_report_without_keys_forgets_the_old_ones() -> None:
-    """The annotation that names encryption keys does not outlive them."""
+def test_a_report_without_keys_removes_the_old_ones() -> None:
+    """The annotation with encryption keys is removed with them."""
     entry = StorageVersionEntry(
         server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",), key_id="k"
     )
@@ -150,14 +151,14 @@ def test_a_report_without_keys_forgets_the_old_ones() -> None:
     st.none() | words,
     metadatas,
 )
-def test_a_state_comes_back(
+def test_a_state_round_trips(
     persisted: tuple[str, ...],
     current: str,
     epoch: int,
     heartbeat: str | None,
     metadata: dict[str, Any],
 ) -> None:
-    """Hashes in their order, the current one, the epoch, the heartbeat, foreign metadata."""
+    """Hashes in order, the current one, the epoch, the heartbeat, and metadata of others."""
     state = PersistedVersions(persisted=persisted, current=current, epoch=epoch)
     value = encode_state(NAME, StoredState(state, metadata, heartbeat))
     stored = decode_state(item(value))
@@ -188,10 +189,10 @@ REPORTS = [{"reporterID": "a", "currentStorageVersionHash": "h", "lastHeartbeatT
         ({"currentStorageVersionHashes": "odd", "later": {"x": [1]}}, UNKNOWN, None),
     ],
 )
-def test_what_controllers_write_into_a_state_is_kept(
+def test_fields_of_controllers_in_a_state_are_kept(
     status: dict[str, Any] | None, persisted: tuple[str, ...], heartbeat: str | None
 ) -> None:
-    """A server that writes a state anew keeps each field that is not its own, known or not."""
+    """A server that updates a state keeps each field of others, known or unknown."""
     obj = {
         "kind": "StorageState",
         "metadata": {"name": "n", "labels": {"a": "b"}},
@@ -211,17 +212,17 @@ def test_what_controllers_write_into_a_state_is_kept(
 
 
 @given(words, st.lists(st.builds(Candidate, words.map(ServerId), words), max_size=4), metadatas)
-def test_a_ballot_comes_back(
+def test_a_vote_round_trips(
     selected: str, candidates: list[Candidate], metadata: dict[str, Any]
 ) -> None:
-    """With its candidates in order, and all metadata as it was."""
+    """With its candidates in order, and unchanged metadata."""
     stored = StoredVote(Vote(selected, tuple(candidates)), metadata)
     assert decode_vote(item(encode_vote(stored))) == stored
 
 
 @pytest.mark.parametrize("value", [b"", b"null", b"[]", b"{", b'{"status":7}', b'{"metadata":[]}'])
-def test_what_is_no_object_is_called_damaged(value: bytes) -> None:
-    """The error names the key; nothing is guessed."""
+def test_a_malformed_object_is_reported_as_damaged(value: bytes) -> None:
+    """The error names the key."""
     with pytest.raises(StoreDamaged, match="/registry/some"):
         decode_report(item(value))
     with pytest.raises(StoreDamaged, match="/registry/some"):
@@ -236,10 +237,10 @@ def test_what_is_no_object_is_called_damaged(value: bytes) -> None:
         ("a.b.io", "cs", "a.b.io.cs", "cs.a.b.io", "a.b.io.v1.cs"),
     ],
 )
-def test_names_lead_back_to_the_resource(
+def test_names_round_trip_to_the_resource(
     group: str, resource: str, report: str, state: str, vote: str
 ) -> None:
-    """Each object is called as its proposal says, and the last dot separates the resource."""
+    """Each object has the name that its KEP defines; the last dot separates the resource."""
     found = GroupResource(group, resource)
     assert name_of(found) == report
     assert resource_of_name(report) == found
@@ -249,8 +250,8 @@ def test_names_lead_back_to_the_resource(
     assert vote_key(report, version).rpartition("/")[2] == vote
 
 
-def test_a_lease_shows_that_an_api_server_lives() -> None:
-    """In the form of the reference; other leases, and what is none, are no identity."""
+def test_a_lease_identifies_an_api_server() -> None:
+    """In the format of the reference; other leases and malformed ones are not identities."""
     label = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
     metadata = {"name": "a", "namespace": "kube-system", "labels": label}
     value = encode_lease(ServerId("a"), metadata=metadata, holder="n", seconds=15, now=NOW)

@@ -1,4 +1,4 @@
-"""What a look at the raw values finds, with keys and without."""
+"""Results of a scan of raw values, with and without keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ V2 = b'{"kind":"Widget","apiVersion":"example.com/v2","metadata":{}}'
 
 
 async def store_with(*values: bytes) -> MemoryStorage:
-    """A store that holds these values under one root."""
+    """Returns a store with these values under one root."""
     storage = MemoryStorage()
     for number, value in enumerate(values):
         await storage.commit(Transaction(writes=(Put(Key(f"{ROOT}{number}"), value),)))
@@ -35,8 +35,8 @@ def counts(found: list[Unopened]) -> Counter[str]:
     return Counter({each.name: each.count for each in found})
 
 
-async def test_what_opens_is_counted_by_version_and_the_rest_by_key() -> None:
-    """Values under keys that are there count by version; the others by the key that they name."""
+async def test_values_are_counted_by_version_or_else_by_key() -> None:
+    """Values under available keys are counted by version; the others by their key."""
     storage = await store_with(
         seal(key_id_of("new"), V2),
         seal(key_id_of("new"), V1),
@@ -51,8 +51,9 @@ async def test_what_opens_is_counted_by_version_and_the_rest_by_key() -> None:
     await storage.close()
 
 
-async def test_plain_values_that_are_not_taken_are_called_identity() -> None:
-    """A server without `identity` in its list is told how many values are not encrypted."""
+async def test_unencrypted_values_that_are_not_accepted_are_called_identity() -> None:
+    """For a server without `identity` in its configuration the number of unencrypted values is
+    reported."""
     storage = await store_with(V1, V1, seal(key_id_of("new"), V1))
     keys = NamedKeys(["new"])
     found = await scan(storage, ROOT, keys, keys.readable(WIDGETS))
@@ -60,8 +61,9 @@ async def test_plain_values_that_are_not_taken_are_called_identity() -> None:
     await storage.close()
 
 
-async def test_a_key_that_is_given_up_counts_as_gone() -> None:
-    """What still opens under a key that the new configuration lacks is not to be relied on."""
+async def test_a_removed_key_counts_as_missing() -> None:
+    """Values under a key that the new configuration lacks count, although they can still be
+    decrypted."""
     storage = await store_with(seal(key_id_of("old"), V1))
     keys = NamedKeys(["old"])
     keys.change(["new"])
@@ -71,7 +73,7 @@ async def test_a_key_that_is_given_up_counts_as_gone() -> None:
 
 
 async def test_without_keys_nothing_encrypted_is_opened() -> None:
-    """A server that has no keys counts plain values, and no encrypted one as an object."""
+    """A server without keys counts unencrypted values, and no encrypted one as an object."""
     storage = await store_with(V1, seal(key_id_of("new"), V1))
     assert counts((await scan(storage, ROOT, None)).unopened) == Counter({"aesgcm key new": 1})
     assert await stored_versions(storage, ROOT) == Counter({"example.com/v1": 1})
@@ -84,8 +86,9 @@ def keyring_of(path: Path, *specs: str) -> Keyring:
 
 
 async def test_damaged_values_are_told_from_wrong_keys(tmp_path: Path) -> None:
-    """A key that opens others of the resource is right, so what it does not open is damaged; one
-    that opens none is wrong; and one of which nobody knows the name is missing."""
+    """If a key decrypts other values of the resource, a value that it does not decrypt is damaged;
+    if it
+    decrypts none, it is the wrong key; and a key with an unknown name is missing."""
     keyring = keyring_of(tmp_path / "all", "aesgcm:a", "secretbox:b", "aesgcm:gone")
     mine = keyring_of(tmp_path / "mine", "aesgcm:a", "secretbox:b", "identity")
     storage = MemoryStorage()
@@ -116,10 +119,10 @@ async def test_damaged_values_are_told_from_wrong_keys(tmp_path: Path) -> None:
     await storage.close()
 
 
-async def test_another_secret_that_is_recorded_is_no_damage(tmp_path: Path) -> None:
-    """Two servers have written under one name with different secrets, while they did not compare
-    them. What a StorageState lists shows which values need the other secret: they are not damaged,
-    although the own secret opens others."""
+async def test_another_recorded_key_is_no_damage(tmp_path: Path) -> None:
+    """Two servers have written under one name with different keys, before they compared them. The
+    StorageState shows which values need the other key: they are not damaged, although the own key
+    decrypts others."""
     mine = keyring_of(tmp_path / "mine", "aesgcm:a")
     other = keyring_of(tmp_path / "other", "aesgcm:a!")
     storage = MemoryStorage()

@@ -1,4 +1,4 @@
-"""Bounded reads of a scan find every key once, and ask the store for few more than they return."""
+"""Bounded reads of a scan find every key once, and cause the store to visit few additional keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ NAMES = st.text(st.sampled_from("ab/-9~\u00e9\U0010ffff"), min_size=1, max_size=
 
 
 def read_all(keys: list[str], start: str, *, limit: int) -> tuple[list[str], int]:
-    """The keys that a scan from `start` finds, and how many keys the store visited for it."""
+    """Returns the keys that a scan from `start` finds, and the number of keys that the store
+    visited."""
     bound, visited = ReadBound(WHOLE, start), 0
     found: list[str] = []
     span = bound.first
@@ -33,7 +34,7 @@ def read_all(keys: list[str], start: str, *, limit: int) -> tuple[list[str], int
 
 @given(names=st.sets(NAMES, max_size=60), limit=st.integers(1, 9), data=st.data())
 def test_every_key_is_read_once(names: set[str], limit: int, data: st.DataObject) -> None:
-    """Whatever the keys are called, and wherever an earlier page ended."""
+    """For any names, and any start of a page."""
     keys = sorted(f"/registry/{name}" for name in names)
     start = data.draw(st.sampled_from(["", *keys]))
     found, _ = read_all(keys, start, limit=limit)
@@ -41,7 +42,7 @@ def test_every_key_is_read_once(names: set[str], limit: int, data: st.DataObject
 
 
 def test_the_store_visits_few_more_keys_than_are_returned() -> None:
-    """etcd visits each key of a range that it is asked for, 30 times as many without bounds."""
+    """etcd visits each key of a requested range, 30 times as many without bounds."""
     keys = [f"/registry/configmaps/default/item-{number:06d}" for number in range(20_000)]
     found, visited = read_all(keys, keys[0], limit=300)
     assert len(found) == len(keys)

@@ -1,4 +1,4 @@
-"""Every rule of registration by a mutant without it, which is found."""
+"""Mutants, each without one rule of registration, are detected."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Play = Callable[[World, Path], Awaitable[None]]
 
 
 def _ignores_locations_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server registers beside others that store the objects elsewhere."""
+    """A server registers concurrently with others that store the objects elsewhere."""
     monkeypatch.setattr(Registrar, "_check_understood", lambda *_: None)
 
 
 def _ignores_misplaced_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server registers over values that it does not find by their names."""
+    """A server registers despite values that it cannot find by name."""
     monkeypatch.setattr(registrar, "_check_placed", lambda *_: None)
 
 
 def _scans_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A root is scanned once in the life of a process."""
+    """A root is scanned only once per process."""
     check_stored, scanned = Registrar._check_stored, set[tuple[int, str]]()
 
     async def check_once(self: Registrar, resource: Resource, listed: tuple[str, ...]) -> None:
@@ -87,7 +87,7 @@ async def _recreate_definition(world: World, _directory: Path) -> None:
 async def test_mutants_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutate: Mutate, play: Play, promise: str
 ) -> None:
-    """What breaks no promise of the real thing breaks one without the rule."""
+    """A scenario without violations on the real implementation has one without the rule."""
     async with open_world(tmp_path) as world:
         await play(world, tmp_path)
     mutate(monkeypatch)

@@ -1,4 +1,4 @@
-"""Servers with a store of their own: the main servers are told before anything is written."""
+"""Servers with their own store: they report to the main servers before they write."""
 
 from __future__ import annotations
 
@@ -33,26 +33,29 @@ from tests.unit.storageversion.remote_world import (
 )
 from tests.unit.storageversion.world import GROUP, Server
 
-GONE_SECONDS = 20
-"""After so long a server that does not renew its key was taken out."""
+EXPIRED_SECONDS = 20
+"""The time after which a server that does not renew its record is removed."""
 
 
-async def test_a_server_reports_before_it_writes_and_goes_without_a_trace(tmp_path: Path) -> None:
-    """The main servers agree on what it says, and forget it with the server."""
+async def test_a_server_reports_before_it_writes_and_withdraws_when_it_stops(
+    tmp_path: Path,
+) -> None:
+    """The main servers agree on its entry, and remove it when it stops."""
     async with open_remote_world(tmp_path) as world:
         server, _ = await world.started("x+1")
         await world.run(server.write("a"))
-        assert await world.said() == {server.id: V1}
+        assert await world.encoding_versions() == {server.id: V1}
         report = await world.report()
         assert report.entries[0].store == world.store_id
         assert (report.common_version, (await world.epoch()).version) == (V1, V1)
         await world.run(server.stop())
-        assert await world.said() == {}
+        assert await world.encoding_versions() == {}
         assert (await world.epoch()).agreement is None
 
 
 async def test_two_releases_disagree_and_agree_again(tmp_path: Path) -> None:
-    """An upgrade, server by server, is what the main servers see, and each write fits to it."""
+    """During a rolling upgrade, the main servers have the entries of both releases, and each write
+    matches."""
     async with open_remote_world(tmp_path) as world:
         old, _ = await world.started("x+1")
         new, _ = await world.started("x+2")
@@ -62,263 +65,269 @@ async def test_two_releases_disagree_and_agree_again(tmp_path: Path) -> None:
         await world.run(old.stop())
         await world.run(new.write("a"))
         assert (await world.report()).common_version == V2
-        assert world.storage.judged == 3
+        assert world.storage.checked == 3
 
 
-async def test_without_the_main_servers_nothing_is_opened(tmp_path: Path) -> None:
+async def test_without_the_main_servers_no_resource_is_opened(tmp_path: Path) -> None:
     """A server that cannot report is not registered and writes nothing; later it does both."""
     async with open_remote_world(tmp_path) as world:
-        server, way = world.aggregated("x+1")
-        way.is_down = True
+        server, connection = world.aggregated("x+1")
+        connection.is_down = True
         starting = asyncio.ensure_future(server.start())
         await world.clock.advance(30)
         assert not server.coordinator.completed
         with pytest.raises(StatusError, match="the main servers are down"):
             await world.run(server.write("a"))
         assert await world.encoder(server) is None
-        way.is_down = False
+        connection.is_down = False
         await world.run(starting)
         await world.run(server.write("a"))
-        assert await world.said() == {server.id: V1}
+        assert await world.encoding_versions() == {server.id: V1}
 
 
-async def test_what_is_open_stays_open_without_the_main_servers(tmp_path: Path) -> None:
-    """The main servers may be away for long: their entry stands, so writes go on."""
+async def test_open_resources_stay_open_without_the_main_servers(tmp_path: Path) -> None:
+    """The main servers may be unavailable for long: the entry remains valid, so writes continue."""
     async with open_remote_world(tmp_path) as world:
-        server, way = await world.started("x+1")
-        way.is_down = True
+        server, connection = await world.started("x+1")
+        connection.is_down = True
         await world.clock.advance(120)
         await world.run(server.write("a"))
         assert server.coordinator.completed
 
 
-async def test_a_lost_answer_is_asked_for_again(tmp_path: Path) -> None:
-    """Whether a report was taken is not known: nothing is open until it is said again."""
+async def test_a_lost_reply_is_retried(tmp_path: Path) -> None:
+    """If it is unknown whether a report was accepted, nothing is opened until it is repeated."""
     async with open_remote_world(tmp_path) as world:
-        server, way = world.aggregated("x+1")
-        way.loses_answers = True
+        server, connection = world.aggregated("x+1")
+        connection.loses_replies = True
         starting = asyncio.ensure_future(server.start())
         await world.clock.advance(5)
-        assert await world.said() == {server.id: V1}
+        assert await world.encoding_versions() == {server.id: V1}
         held = await world.encoder(server)
         assert held is not None
         assert "held" in held
-        way.loses_answers = False
+        connection.loses_replies = False
         await world.run(starting)
         await world.run(server.write("a"))
 
 
-async def test_a_server_that_was_taken_out_before_it_opened_does_not_open(tmp_path: Path) -> None:
-    """Paused between report and open, collected by its peer: it must join and report anew."""
+async def test_a_server_that_expired_before_it_opened_does_not_open(tmp_path: Path) -> None:
+    """Paused between report and opening, and collected by its peer: it must join and report
+    again."""
     async with open_remote_world(tmp_path) as world:
         peer, _ = await world.started("x+2")
-        server, way = world.aggregated("x+1")
-        way.is_slow.clear()
+        server, connection = world.aggregated("x+1")
+        connection.replies_flow.clear()
         starting = asyncio.ensure_future(server.start())
         await world.clock.advance(1)
-        assert way.reported.is_set()
+        assert connection.reported.is_set()
         first = server.id
         server.line.pause()
-        way.is_slow.set()
-        await world.clock.advance(GONE_SECONDS)
-        assert await world.said() == {peer.id: V2}
+        connection.replies_flow.set()
+        await world.clock.advance(EXPIRED_SECONDS)
+        assert await world.encoding_versions() == {peer.id: V2}
         assert (await world.epoch()).version == V2
         server.line.wake()
         await world.run(starting)
         assert server.id != first
         await world.run(server.write("a"))
-        assert await world.said() == {peer.id: V2, server.id: V1}
+        assert await world.encoding_versions() == {peer.id: V2, server.id: V1}
 
 
-async def test_a_dead_servers_entry_stays_until_its_peer_has_collected_it(tmp_path: Path) -> None:
-    """A killed server may still have writes on their way: only the own store tells that none can
-    land any more."""
+async def test_an_expired_servers_entry_stays_until_its_peer_has_collected_it(
+    tmp_path: Path,
+) -> None:
+    """A killed server may still have writes in flight: only the own store shows that none can
+    commit."""
     async with open_remote_world(tmp_path) as world:
-        dead, _ = await world.started("x+1")
+        expired, _ = await world.started("x+1")
         peer, _ = await world.started("x+2")
-        await dead.kill()
+        await expired.kill()
         await world.clock.advance(5)
-        assert set(await world.said()) == {dead.id, peer.id}
-        await world.clock.advance(GONE_SECONDS)
-        assert await world.said() == {peer.id: V2}
+        assert set(await world.encoding_versions()) == {expired.id, peer.id}
+        await world.clock.advance(EXPIRED_SECONDS)
+        assert await world.encoding_versions() == {peer.id: V2}
 
 
 async def test_an_entry_stays_while_writes_could_match_the_encoder_key(tmp_path: Path) -> None:
-    """The server key goes first; until the encoder key has gone too, a late write may commit."""
+    """The membership record is removed first; until the encoder key is removed, a late write may
+    commit."""
     async with open_remote_world(tmp_path) as world:
-        dead, _ = await world.started("x+1")
+        expired, _ = await world.started("x+1")
         peer, _ = await world.started("x+2")
-        await dead.kill()
-        gone = Delete(server_key(ServerId(dead.id)))
+        await expired.kill()
+        gone = Delete(server_key(ServerId(expired.id)))
         await MemoryStorage.commit(world.storage, Transaction((), (gone,)))
         assert peer.coordinator.reconciler is not None
-        await peer.coordinator.reconciler.remove_expired()  # before the collector comes
-        assert await world.encoder(dead) is not None
-        assert set(await world.said()) == {dead.id, peer.id}
+        await peer.coordinator.reconciler.remove_expired()  # before the garbage collector runs
+        assert await world.encoder(expired) is not None
+        assert set(await world.encoding_versions()) == {expired.id, peer.id}
         await world.clock.advance(2)
-        assert await world.said() == {peer.id: V2}
+        assert await world.encoding_versions() == {peer.id: V2}
 
 
 async def test_nothing_is_written_while_a_change_is_reported(tmp_path: Path) -> None:
-    """Between the report of another version and the answer, writes wait: none commits in the old
-    version, nor in the new one."""
+    """Between the report of another version and its reply, writes wait: none commits in either
+    version."""
     async with open_remote_world(tmp_path) as world:
-        server, way = await world.started("x+1")
+        server, connection = await world.started("x+1")
         await world.run(server.write("a"))
         other = world.own.catalogs["x+2"].of_kind(GROUP, "Widget")
         assert other is not None
-        way.is_slow.clear()
+        connection.replies_flow.clear()
         changing = asyncio.ensure_future(server.coordinator.registrar.register(other))
         await world.clock.advance(1)
-        assert await world.said() == {server.id: V2}
+        assert await world.encoding_versions() == {server.id: V2}
         writing = asyncio.ensure_future(server.write("b"))
         await world.clock.advance(2)
         assert not writing.done()
-        way.is_slow.set()
+        connection.replies_flow.set()
         await world.run(changing)
         await world.run(writing)
         assert await world.own.stored("b") == "v2"
 
 
-async def test_an_old_write_does_not_land_while_its_version_comes_back(tmp_path: Path) -> None:
-    """Sent in v1, delayed beyond the change to v2 and the hold for v1: the main servers say v2."""
+async def test_an_old_write_does_not_commit_while_its_version_is_restored(tmp_path: Path) -> None:
+    """Sent in v1, delayed beyond the change to v2 and the hold for v1: the main servers have v2."""
     async with open_remote_world(tmp_path) as world:
-        server, way = await world.started("x+1")
+        server, connection = await world.started("x+1")
         old = server.coordinator.table.encoding(server.resource())
         other = world.own.catalogs["x+2"].of_kind(GROUP, "Widget")
         assert other is not None
         await world.run(server.coordinator.registrar.register(other))
-        way.keeps = True
+        connection.delays_reports = True
         with pytest.raises(NotReported):
             await world.run(server.coordinator.registrar.register(server.resource()))
-        assert await world.said() == {server.id: V2}
+        assert await world.encoding_versions() == {server.id: V2}
         value = encode({"metadata": {"name": "late", "namespace": "ns"}}, V1, "Widget")
         late = Transaction(old.guards, (Put(server.resource().key_of("ns/late"), value),))
         assert isinstance(await world.storage.commit(late), Refused)
-        way.keeps = False
+        connection.delays_reports = False
         await world.clock.advance(5)
-        assert await world.said() == {server.id: V1}
+        assert await world.encoding_versions() == {server.id: V1}
 
 
 async def test_a_change_that_cannot_be_reported_closes_nothing(tmp_path: Path) -> None:
-    """While the main servers are away, what is open stays as it is."""
+    """While the main servers are unavailable, open resources stay open."""
     async with open_remote_world(tmp_path) as world:
-        server, way = await world.started("x+1")
+        server, connection = await world.started("x+1")
         other = world.own.catalogs["x+2"].of_kind(GROUP, "Widget")
         assert other is not None
-        way.is_down = True
+        connection.is_down = True
         with pytest.raises(NotReported, match="the main servers are down"):
             await world.run(server.coordinator.registrar.register(other))
         await world.run(server.write("a"))
         assert await world.own.stored("a") == "v1"
 
 
-async def test_the_last_server_is_taken_out_by_the_next(tmp_path: Path) -> None:
-    """Nobody was left to do it; whoever comes next on that store does."""
+async def test_the_last_server_is_collected_by_the_next(tmp_path: Path) -> None:
+    """No server was left to do it; the next one on that store does."""
     async with open_remote_world(tmp_path) as world:
-        dead, _ = await world.started("x+1")
-        await dead.kill()
+        expired, _ = await world.started("x+1")
+        await expired.kill()
         await world.clock.advance(60)
-        assert await world.said() == {dead.id: V1}
+        assert await world.encoding_versions() == {expired.id: V1}
         server, _ = await world.started("x+2")
-        await world.clock.advance(GONE_SECONDS)
-        assert await world.said() == {server.id: V2}
+        await world.clock.advance(EXPIRED_SECONDS)
+        assert await world.encoding_versions() == {server.id: V2}
 
 
-async def test_a_server_that_stops_without_the_main_servers_is_taken_out_later(
+async def test_a_server_that_stops_without_the_main_servers_is_withdrawn_later(
     tmp_path: Path,
 ) -> None:
-    """The peer that finds its keys gone withdraws what it has said."""
+    """The peer that finds its keys removed withdraws its entry."""
     async with open_remote_world(tmp_path) as world:
-        server, way = await world.started("x+1")
+        server, connection = await world.started("x+1")
         peer, _ = await world.started("x+2")
-        way.is_down = True
+        connection.is_down = True
         await world.run(server.stop())
         await world.clock.advance(35)
-        assert await world.said() == {peer.id: V2}
+        assert await world.encoding_versions() == {peer.id: V2}
 
 
 async def test_a_late_report_changes_nothing(tmp_path: Path) -> None:
-    """A report that arrives after a newer one is refused, or the main servers would believe it."""
+    """A report that arrives after a newer one is refused."""
     async with open_remote_world(tmp_path) as world:
-        server, way = world.aggregated("x+1")
-        way.keeps = True
+        server, connection = world.aggregated("x+1")
+        connection.delays_reports = True
         starting = asyncio.ensure_future(server.start())
         await world.clock.advance(1)
-        assert way.late
-        way.keeps = False
+        assert connection.late
+        connection.delays_reports = False
         await world.run(starting)
         known = (await world.report()).entries
-        met = await way.deliver_late()
+        met = await connection.deliver_delayed()
         assert "has reported a newer entry" in str(met[0])
         assert (await world.report()).entries == known
         await world.run(server.write("a"))
 
 
-async def test_a_late_report_of_a_dead_server_is_taken_out_again(tmp_path: Path) -> None:
-    """It says too much for a while, never too little."""
+async def test_a_late_report_of_an_expired_server_is_removed_again(tmp_path: Path) -> None:
+    """Until then the main servers have too many entries, never too few."""
     async with open_remote_world(tmp_path) as world:
         peer, _ = await world.started("x+2")
-        dead, way = world.aggregated("x+1")
-        way.keeps = True
-        starting = asyncio.ensure_future(dead.start())
+        expired, connection = world.aggregated("x+1")
+        connection.delays_reports = True
+        starting = asyncio.ensure_future(expired.start())
         await world.clock.advance(1)
         starting.cancel()
-        await dead.kill()
-        await world.clock.advance(GONE_SECONDS)
-        assert await way.deliver_late() == []
-        assert set(await world.said()) == {peer.id, dead.id}
+        await expired.kill()
+        await world.clock.advance(EXPIRED_SECONDS)
+        assert await connection.deliver_delayed() == []
+        assert set(await world.encoding_versions()) == {peer.id, expired.id}
         await world.clock.advance(35)
-        assert await world.said() == {peer.id: V2}
+        assert await world.encoding_versions() == {peer.id: V2}
 
 
-async def test_what_the_main_servers_have_lost_is_reported_again(tmp_path: Path) -> None:
-    """Their object was removed behind everybody's back: the server closes, reports and opens."""
+async def test_entries_that_the_main_servers_have_lost_are_reported_again(tmp_path: Path) -> None:
+    """The object was removed from their store: the server closes, reports and opens."""
     async with open_remote_world(tmp_path) as world:
         server, _ = await world.started("x+1")
         gone = Delete(Key(f"/registry/storageversions/{NAME}"))
         await MemoryStorage.commit(world.main.storage, Transaction((), (gone,)))
-        assert await world.said() == {}
+        assert await world.encoding_versions() == {}
         await world.clock.advance(40)
-        assert await world.said() == {server.id: V1}
+        assert await world.encoding_versions() == {server.id: V1}
         assert server.coordinator.completed
         await world.run(server.write("a"))
 
 
 async def test_a_store_is_forgotten_by_name_only(tmp_path: Path) -> None:
-    """Only what servers of that very store have said goes; one that runs all the same notices, and
-    says it again before it writes on."""
+    """Only entries of servers with this store are removed; a server that still runs detects it, and
+    reports again before it continues to write."""
     async with open_remote_world(tmp_path) as world:
-        server, way = await world.started("x+1")
-        assert await forget_store(way, [NAME], store="0" * 32) == 0
-        assert await world.said() == {server.id: V1}
-        assert await forget_store(way, [NAME], store=world.store_id) == 1
-        assert await world.said() == {}
+        server, connection = await world.started("x+1")
+        assert await forget_store(connection, [NAME], store="0" * 32) == 0
+        assert await world.encoding_versions() == {server.id: V1}
+        assert await forget_store(connection, [NAME], store=world.store_id) == 1
+        assert await world.encoding_versions() == {}
         await world.clock.advance(RECONCILE_SECONDS + 10)
-        assert await world.said() == {server.id: V1}
+        assert await world.encoding_versions() == {server.id: V1}
         await server.write("written")
 
 
 async def test_a_server_that_lost_its_key_reports_under_its_new_id(tmp_path: Path) -> None:
-    """What it has said under the old one is taken out when its encoder key is gone."""
+    """The entry under the old ID is removed when its encoder key is removed."""
     async with open_remote_world(tmp_path) as world:
         server, _ = await world.started("x+1")
         peer, _ = await world.started("x+1")
         first = server.id
         server.line.pause()
-        await world.clock.advance(GONE_SECONDS)
-        assert first not in await world.said()
+        await world.clock.advance(EXPIRED_SECONDS)
+        assert first not in await world.encoding_versions()
         server.line.wake()
         await world.run(server.write("a"))
         await world.clock.advance(1)
-        assert await world.said() == {server.id: V1, peer.id: V1}
+        assert await world.encoding_versions() == {server.id: V1, peer.id: V1}
 
 
-async def test_what_a_main_server_hosts_is_not_reported_by_others(tmp_path: Path) -> None:
-    """Two stores, one name: the servers with the other store stay closed, and say why."""
+async def test_resources_of_a_main_server_are_not_reported_by_others(tmp_path: Path) -> None:
+    """Two stores, one name: the servers with the other store stay closed, and report the reason."""
     async with open_remote_world(tmp_path) as world:
         remote = Remote(
-            main=world.way(), store=world.store_id, is_reported=lambda each: each.group == GROUP
+            main=world.connection(),
+            store=world.store_id,
+            is_reported=lambda each: each.group == GROUP,
         )
         gadgets = Server(world.own, "gadgets", world.main.catalogs["x+2"], remote=remote)
         world.own.servers.append(gadgets)
@@ -331,8 +340,8 @@ async def test_what_a_main_server_hosts_is_not_reported_by_others(tmp_path: Path
         starting.cancel()
 
 
-async def test_a_main_server_does_not_host_what_others_report(tmp_path: Path) -> None:
-    """Its registration waits, visibly, until they are gone."""
+async def test_a_main_server_does_not_host_resources_of_others(tmp_path: Path) -> None:
+    """Its registration waits, with a reason, until they are gone."""
     async with open_remote_world(tmp_path) as world:
         server, _ = await world.started("x+1")
         widgets = Server(world.main, "widgets", world.own.catalogs["x+1"])
@@ -342,16 +351,16 @@ async def test_a_main_server_does_not_host_what_others_report(tmp_path: Path) ->
         pending = widgets.coordinator.pending(widgets.resource())
         assert pending is not None
         assert "their own store" in pending
-        assert set(await world.said()) == {server.id}
+        assert set(await world.encoding_versions()) == {server.id}
         starting.cancel()
 
 
 @pytest.mark.parametrize("mode", ["strict", "loose", "off"])
-async def test_it_coordinates_in_one_mode_only(tmp_path: Path, mode: str) -> None:
-    """A vote would move entries that the main servers do not hear of in time."""
+async def test_it_supports_one_mode_only(tmp_path: Path, mode: str) -> None:
+    """A vote would change entries without informing the main servers in time."""
     async with open_remote_world(tmp_path) as world:
         membership = MembershipOptions(host="h", mode=mode)  # type: ignore[arg-type]
-        remote = Remote(main=world.way(), store=world.store_id)
+        remote = Remote(main=world.connection(), store=world.store_id)
         with pytest.raises(ModeRefused, match="must report to the main servers"):
             Coordinator(
                 world.storage,
@@ -363,7 +372,7 @@ async def test_it_coordinates_in_one_mode_only(tmp_path: Path, mode: str) -> Non
 
 
 async def test_a_store_has_one_id() -> None:
-    """All servers on it find the same; one that would not report does not come beside them."""
+    """All servers on it use the same ID; a server that would not report cannot join them."""
     storage, runtime = MemoryStorage(), Runtime.simulated("s")
     await check_not_reported(storage)
     found = [await ensure_store_id(storage, runtime) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The rewrite of stored objects into the agreed version: what a pass does, and what fails in it."""
+"""The rewrite of stored objects into the agreed version: a pass, and its failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.storageversion.rewrite_world import (
 
 
 async def history(storage: Storage) -> list[Event]:
-    """All changes of the objects."""
+    """Returns all changes of the objects."""
     revision = await storage.revision()
     watch = storage.watch(Span.of_prefix(ROOT), after=Revision(1))
     watch.expect(revision)
@@ -48,7 +48,7 @@ async def history(storage: Storage) -> list[Event]:
 
 @pytest.mark.parametrize("mode", ["report", "strict", "loose"])
 async def test_a_pass_leaves_nothing_in_another_version(tmp_path: Path, mode: str) -> None:
-    """What is left behind is rewritten, what is right is left alone; a second pass is the proof."""
+    """Stale objects are rewritten, others left unchanged; a second pass verifies it."""
     async with rewriting(tmp_path, mode=mode) as it:
         it.world.storage.is_fenced = mode != "loose"
         await fill(it.world, 40)
@@ -68,7 +68,8 @@ async def test_a_pass_leaves_nothing_in_another_version(tmp_path: Path, mode: st
 
 
 async def test_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By number, by bytes, by time: every object is visited once, and someone else can go on."""
+    """By number, by bytes, by time: every object is visited once, and another server can
+    continue."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 30)
         pages = await it.whole(limit=7)
@@ -91,7 +92,7 @@ async def test_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_large_values_are_read_in_small_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many are read at once depends on how long they are."""
+    """The number of objects per read depends on their size."""
     async with rewriting(tmp_path) as it:
         monkeypatch.setattr(rewrite_page, "READ_ITEMS_FIRST", 2)
         monkeypatch.setattr(rewrite_page, "READ_BYTES", 300)
@@ -99,11 +100,12 @@ async def test_large_values_are_read_in_small_numbers(
         assert (await it.page()).scanned == 12
         reads = [step for step in it.line.trace if step.startswith(f"range {ROOT}")]
         assert 4 <= len(reads) <= 12
-        assert all(step.endswith("at None") for step in reads)  # each as it is then
+        assert all(step.endswith("at None") for step in reads)  # each at the current revision
 
 
 async def test_nothing_but_the_version_changes(tmp_path: Path) -> None:
-    """Managed fields, unknown fields, marks of deletion, even how a number is written."""
+    """Managed fields, unknown fields, deletion timestamps, and even the notation of numbers are
+    kept."""
     rest = (
         b'"name":"a","namespace":"ns","uid":"u","generation":7,"finalizers":["example.com/hold"],'
         b'"deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":0,'
@@ -124,8 +126,9 @@ async def test_nothing_but_the_version_changes(tmp_path: Path) -> None:
         assert event.previous is not None  # so that watchers see a change, not a new object
 
 
-async def test_values_of_others_are_rewritten_in_our_order(tmp_path: Path) -> None:
-    """Fields in another order, said twice, or with a resource version: read as clients see them."""
+async def test_values_of_other_writers_are_normalized(tmp_path: Path) -> None:
+    """Fields in another order, duplicated, or with a resource version: read as clients read
+    them."""
     values = {
         "order": b'{"metadata":{"name":"order"},"spec":1,"apiVersion":"example.com/v1",'
         b'"kind":"Widget"}',
@@ -147,7 +150,7 @@ async def test_values_of_others_are_rewritten_in_our_order(tmp_path: Path) -> No
 
 
 async def test_a_conversion_that_changes_shape() -> None:
-    """A built-in kind goes through its converter, and clients see the same object as before."""
+    """A built-in kind is converted, and clients read the same object as before."""
     storage, runtime, catalog = MemoryStorage(), Runtime.simulated(1), builtin_catalog()
     resource = catalog.of_kind("autoscaling", "HorizontalPodAutoscaler")
     assert resource is not None
@@ -179,21 +182,22 @@ async def test_a_conversion_that_changes_shape() -> None:
     rewriter = Rewriter(store, FixedPolicy(), runtime.clock)
     page = await rewriter.rewrite_page(resource, target_version=rewriter.target(resource))
     assert (page.rewritten, page.failed) == (1, [])
-    assert (page.epoch, page.report_uid) == (0, "")  # nobody has ever agreed on anything
+    assert (page.epoch, page.report_uid) == (0, "")  # there was never an agreement
     assert await stored_versions(storage, resource.root) == {"autoscaling/v2": 1}
     assert [await seen("autoscaling/v1"), await seen("autoscaling/v2")] == before
     await caches.close()
     await storage.close()
 
 
-async def test_what_cannot_be_read_fails_by_name(tmp_path: Path) -> None:
-    """And stays as it is; the others are rewritten all the same."""
+async def test_an_unreadable_object_fails_by_name(tmp_path: Path) -> None:
+    """It is kept unchanged; the others are rewritten."""
     async with rewriting(tmp_path) as it:
         await check_failures(it)
 
 
-async def test_what_changes_for_ever_fails_by_name(tmp_path: Path) -> None:
-    """An object that somebody without a fence writes before each try is not tried for ever."""
+async def test_an_object_that_always_changes_fails_by_name(tmp_path: Path) -> None:
+    """Retries for an object that a writer without a fence changes before each of them are
+    bounded."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 2)
 

@@ -1,4 +1,4 @@
-"""Rewrites under another encryption key, and what is not to be sealed by them."""
+"""Rewrites under another encryption key, and values that a rewrite must not encrypt."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ async def _plant(world: World, name: str, value: bytes) -> Key:
     return key
 
 
-async def test_what_is_under_another_key_is_rewritten(tmp_path: Path) -> None:
-    """A page seals anew what is under another key, leaves alone what is under the right one, and
-    names what it cannot open; a plain value that is not taken is not sealed by it, or whoever
-    planted it would have it served."""
+async def test_values_under_another_key_are_rewritten(tmp_path: Path) -> None:
+    """A page encrypts values under another key again, keeps values under the current key, and names
+    those
+    that it cannot decrypt. An unencrypted value that is not accepted is not encrypted by the page:
+    otherwise a value planted in the store would be served."""
     async with open_world(tmp_path) as world:
         server = await world.started("x+1", keys=NamedKeys(["k2", "k1"]))
         await world.run(server.write("right"))
@@ -47,9 +48,10 @@ async def test_what_is_under_another_key_is_rewritten(tmp_path: Path) -> None:
         assert kept.value == _stored("plain")
 
 
-async def test_an_update_that_changes_nothing_moves_to_the_right_key(tmp_path: Path) -> None:
-    """Only the store tells under which key an object is: one that is not changed is written all the
-    same, once, with the object as it was."""
+async def test_an_update_without_changes_moves_to_the_current_key(tmp_path: Path) -> None:
+    """Only the store knows the key of an object: an unchanged object is written once more, with the
+    same
+    content."""
     async with open_world(tmp_path) as world:
         keys = NamedKeys(["k1"])
         server = await world.started("x+1", keys=keys)

@@ -1,4 +1,4 @@
-"""Every guard of a rewrite by a mutant without it, which is found."""
+"""Mutants, each without one guard of a rewrite, are detected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _settled_by_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PageWork, "_current", current)
 
 
-def _encodes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def _encodes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rewrite_anyhow(store: ResourceStore, plan: RewritePlan) -> None:
         while True:
             try:
@@ -78,7 +78,7 @@ async def _check_update_in_between(it: Rewriting) -> None:
     ("mutate", "check"),
     [
         (_settled_by_conflict, check_conflict),
-        (_encodes_anew, check_fence),
+        (_encodes_again, check_fence),
         (_skips_equal_objects, _check_pass),
         (_hides_failures, check_failures),
     ],
@@ -89,7 +89,7 @@ async def test_mutants_are_found(
     mutate: Callable[[pytest.MonkeyPatch], None],
     check: Callable[[Rewriting], Awaitable[None]],
 ) -> None:
-    """Each naive variant fails the test that is about it."""
+    """Each naive variant fails its test."""
     async with rewriting(tmp_path) as it:
         mutate(monkeypatch)
         with pytest.raises((AssertionError, StatusError, pytest.fail.Exception)):
@@ -112,7 +112,7 @@ async def test_every_guard_is_needed(
     check: Callable[[Rewriting], Awaitable[None]],
     options: dict[str, Any],
 ) -> None:
-    """Without the object's revision updates are lost; without the fence the audit stops it."""
+    """Without the object's revision updates are lost; without the fence the audit fails."""
     async with rewriting(tmp_path, **options) as it:
         it.line.drop = guard
         with pytest.raises((AssertionError, PromiseBroken, pytest.fail.Exception)):

@@ -1,4 +1,4 @@
-"""How many rewrites are under way at once: alone, and beside foreground."""
+"""The number of rewrites in flight: alone, and with foreground load."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from restow.storageversion.rewrite_plan import RewritePlan
 from tests.unit.storageversion.rewrite_world import V1, V2, fill, rewriting
 
 
-async def test_the_number_of_commits_under_way(
+async def test_the_number_of_commits_in_flight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is bounded, and falls while commits take long."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 200)
-        under_way = most = 0
+        running = most = 0
         commit = ResourceStore.rewrite
 
         async def count(store: ResourceStore, plan: RewritePlan) -> Any:
-            nonlocal under_way, most
-            under_way += 1
-            most = max(most, under_way)
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
             await it.world.clock.sleep(0.001 if it.line.lose == "" else 1)
-            under_way -= 1
+            running -= 1
             return await commit(store, plan)
 
         monkeypatch.setattr(ResourceStore, "rewrite", count)
@@ -69,24 +69,24 @@ async def test_the_number_of_commits_under_way(
     assert pace.in_flight > FOREGROUND_COMMITS_MAX
 
 
-async def test_beside_others_it_goes_slowly(
+async def test_with_foreground_load_it_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the server is asked for other things, few commits are under way, and all are done."""
+    """While the server has foreground load, few commits are in flight, and all are completed."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 200)
-        under_way, most = 0, {True: 0, False: 0}
+        running, most = 0, {True: 0, False: 0}
         commit, foreground, requests = ResourceStore.rewrite, it.rewriter.foreground, 0
         monkeypatch.setattr(foreground, "_request_count", lambda: requests)
 
         async def count(store: ResourceStore, plan: RewritePlan) -> Any:
-            nonlocal under_way, requests
-            under_way += 1
+            nonlocal running, requests
+            running += 1
             if it.line.lose:
                 requests += 1
-            most[bool(it.line.lose)] = max(most[bool(it.line.lose)], under_way)
+            most[bool(it.line.lose)] = max(most[bool(it.line.lose)], running)
             await it.world.clock.sleep(0.001)
-            under_way -= 1
+            running -= 1
             return await commit(store, plan)
 
         monkeypatch.setattr(ResourceStore, "rewrite", count)
@@ -102,8 +102,8 @@ async def test_beside_others_it_goes_slowly(
         assert most == {False: IN_FLIGHT_MAX, True: FOREGROUND_COMMITS_MAX}
 
 
-def test_who_others_are() -> None:
-    """Requests for a rewrite do not count as foreground load, which soon ends."""
+def test_foreground_load() -> None:
+    """Requests for a rewrite do not count as foreground load, which ends after a short time."""
     now, requests = 0.0, 0
     foreground = ForegroundLoad(lambda: now, request_count=lambda: requests)
     assert foreground.is_idle()

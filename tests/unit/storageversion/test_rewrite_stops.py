@@ -1,4 +1,4 @@
-"""What ends a rewrite, or keeps it from beginning."""
+"""Conditions that end a rewrite, or prevent its start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.storageversion.rewrite_world import (
 from tests.unit.storageversion.world import open_world
 
 
-async def test_what_is_not_agreed_on_is_not_begun(tmp_path: Path) -> None:
+async def test_without_agreement_nothing_is_rewritten(tmp_path: Path) -> None:
     """Another target, another epoch, no agreement: nothing is written."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 3)
@@ -50,7 +50,7 @@ async def test_what_is_not_agreed_on_is_not_begun(tmp_path: Path) -> None:
 
 
 async def test_the_epoch_is_read_before_the_objects(tmp_path: Path) -> None:
-    """Or a write that was agreed on by nobody could hide behind an agreement that came later."""
+    """Otherwise a write without agreement could be hidden by a later agreement."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 3)
         await it.page()
@@ -62,7 +62,7 @@ async def test_the_epoch_is_read_before_the_objects(tmp_path: Path) -> None:
 async def test_an_agreement_that_changes_ends_the_page_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though this server still writes the target: what it would rewrite proves nothing."""
+    """Although this server still writes the target, the rewrite would verify nothing."""
     async with rewriting(tmp_path) as it:
         monkeypatch.setattr(rewrite_page, "READ_ITEMS_FIRST", 4)
         monkeypatch.setattr(rewrite_page, "READ_ITEMS_MAX", 4)
@@ -84,8 +84,9 @@ async def test_an_agreement_that_changes_ends_the_page_soon(
             assert (await it.versions())[V2] in rewritten
 
 
-async def test_too_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page too many is refused, and those under way do not mind; two at once do no harm."""
+async def test_too_many_concurrent_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page above the limit is rejected without an effect on others; two concurrent pages cause no
+    errors."""
     async with rewriting(tmp_path) as it:
         monkeypatch.setattr(rewrite, "PAGES_AT_ONCE_MAX", 2)
         await fill(it.world, 20)
@@ -104,21 +105,21 @@ async def test_too_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_failed_fence_aborts(tmp_path: Path) -> None:
-    """Nothing is encoded anew, and nothing is committed, once this server may not write."""
+    """Nothing is encoded again or committed after this server has lost the right to write."""
     async with rewriting(tmp_path) as it:
         await check_fence(it)
 
 
 async def test_a_selection_aborts(tmp_path: Path) -> None:
-    """The same under a vote."""
+    """The same with a vote."""
     async with open_world(tmp_path) as world:
         it = Rewriting(world, await world.started("x+2", mode="strict"))
         await check_selection(it)
-        world.storage.broken.clear()  # what the test itself has broken
+        world.storage.broken.clear()  # violations caused by the test itself
 
 
-async def test_a_switch_between_two_objects_aborts(tmp_path: Path) -> None:
-    """A server that has learnt of another version itself sends no more rewrites."""
+async def test_a_change_between_two_objects_aborts(tmp_path: Path) -> None:
+    """A server that observes another version sends no more rewrites."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 5)
         encoding = it.server.coordinator.table.encoding(it.resource)
@@ -129,13 +130,13 @@ async def test_a_switch_between_two_objects_aborts(tmp_path: Path) -> None:
         it.line.before = switch
         with pytest.raises(Aborted, match=r"in example.com/v1 now, not in example.com/v2"):
             await it.page()
-        # One was under way, under its own fence.
+        # One was in flight, under its own fence.
         assert await it.versions() in ({V1: 5}, {V1: 4, V2: 1})
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_lost_reply_is_looked_into(tmp_path: Path, when: str) -> None:
-    """Whether or not it has happened, the object ends in the target version."""
+async def test_a_lost_reply_is_checked(tmp_path: Path, when: str) -> None:
+    """Whether or not it was carried out, the object ends in the target version."""
     async with rewriting(tmp_path) as it:
         await fill(it.world, 1)
         it.line.lose = when

@@ -1,4 +1,5 @@
-"""The rules of agreement against naive twins, written from the specification alone."""
+"""The rules of agreement against reference implementations, written from the specification
+alone."""
 
 from __future__ import annotations
 
@@ -49,14 +50,14 @@ obstacles = st.sampled_from([None, None, None, Obstacle("UnfencedServer", "someb
 steps = st.lists(st.tuples(st.none() | entry_values, ids, obstacles), max_size=12)
 
 
-# Twins.
+# Reference implementations.
 
 Seen = tuple[str, str | None, str]
-"""Status, agreed value, since when."""
+"""Status, agreed value, time of the last change."""
 
 
 def naive_common(entries: tuple[StorageVersionEntry, ...]) -> str | None:
-    """The shared encodingVersion if there is at least one entry and all are equal."""
+    """The shared encodingVersion, if there is at least one entry and all are equal."""
     if not entries:
         return None
     for one in entries:
@@ -69,7 +70,7 @@ def naive_common(entries: tuple[StorageVersionEntry, ...]) -> str | None:
 def naive_agreement(
     entries: tuple[StorageVersionEntry, ...], obstacle: Obstacle | None
 ) -> Agreement | None:
-    """Over version and encryption key of all servers; none while something stands against it."""
+    """Version and encryption key of all servers; None if there is an obstacle."""
     if obstacle is not None or not entries:
         return None
     for entry in entries:
@@ -81,7 +82,7 @@ def naive_agreement(
 
 
 def naive_since(old: Seen | None, now: tuple[str, str | None], at: str) -> str:
-    """The time moves when the status changes, or one agreed value gives way to another."""
+    """The time changes with the status, or if one agreed value replaces another."""
     if old is None:
         return at
     status, value, since = old
@@ -101,7 +102,7 @@ def find(report: StorageVersionEntries, kind: str) -> AgreementCondition | None:
 def history(
     drawn: list[tuple[StorageVersionEntry | None, ServerId, Obstacle | None]],
 ) -> list[StorageVersionEntries]:
-    """What a report goes through: entries come, change and go."""
+    """Returns the history of a StorageVersion: entries are added, changed and removed."""
     reports = [StorageVersionEntries()]
     for number, (entry, gone, obstacle) in enumerate(drawn):
         before = reports[-1]
@@ -116,10 +117,11 @@ def history(
 
 
 @given(entry_lists, obstacles)
-def test_agreement_is_what_all_write(
+def test_agreement_is_what_all_servers_write(
     entries: tuple[StorageVersionEntry, ...], obstacle: Obstacle | None
 ) -> None:
-    """Version alone for the common one, version and key for the agreement; nobody is no one."""
+    """The common version needs equal versions, the agreement equal versions and keys; no entries,
+    no agreement."""
     assert common_version(entries) == naive_common(entries)
     assert agreement_of(entries, obstacle) == naive_agreement(entries, obstacle)
 
@@ -128,7 +130,7 @@ def test_agreement_is_what_all_write(
 def test_a_server_has_at_most_one_entry(
     reported: list[StorageVersionEntry], gone: set[ServerId]
 ) -> None:
-    """The last one counts, in the place of the first; who is gone has none."""
+    """The last entry counts, at the position of the first; a removed server has none."""
     entries: tuple[StorageVersionEntry, ...] = ()
     for entry in reported:
         entries = with_entry(entries, entry)
@@ -141,10 +143,11 @@ def test_a_server_has_at_most_one_entry(
 
 
 @given(steps)
-def test_conditions_tell_the_state_and_since_when(
+def test_conditions_have_the_status_and_its_time(
     drawn: list[tuple[StorageVersionEntry | None, ServerId, Obstacle | None]],
 ) -> None:
-    """Status, reason and text are those of the reference; the time moves if and only if the status
+    """Status, reason and message are those of the reference; the time changes if and only if the
+    status
     or the agreed value does (G11)."""
     versions: Seen | None = None
     keys: Seen | None = None
@@ -179,11 +182,12 @@ def test_conditions_tell_the_state_and_since_when(
 
 
 @given(steps)
-def test_an_epoch_seen_twice_means_that_nothing_has_changed_in_between(
+def test_an_unchanged_epoch_means_an_unchanged_agreement(
     drawn: list[tuple[StorageVersionEntry | None, ServerId, Obstacle | None]],
 ) -> None:
-    """Between two moments with one epoch the agreement is the same at each, and every entry equals
-    it; the epoch grows by one in each change of the agreement, and only then."""
+    """Between two times with the same epoch the agreement is constant, and every entry equals it;
+    the epoch
+    grows by one with each change of the agreement, and only then."""
     reports = history(drawn)
     for before, after in pairwise(reports):
         assert after.epoch - before.epoch == (1 if after.agreement != before.agreement else 0)
@@ -200,17 +204,19 @@ def test_an_epoch_seen_twice_means_that_nothing_has_changed_in_between(
 
 
 @given(entry_lists, st.dictionaries(ids, st.sampled_from(MODES)), st.sets(st.sampled_from("ab")))
-def test_unfenced_writers_and_mixed_modes_stand_against_an_agreement(
+def test_unfenced_writers_and_mixed_modes_prevent_an_agreement(
     entries: tuple[StorageVersionEntry, ...], modes: dict[ServerId, Mode], unfenced: set[str]
 ) -> None:
-    """Whoever writes without a fence is named; servers with entries must all be of one mode."""
-    careless = sorted([*unfenced, *(server for server, mode in modes.items() if mode == "off")])
+    """Writers without a fence are named; all servers with entries must have the same mode."""
+    unfenced_writers = sorted(
+        [*unfenced, *(server for server, mode in modes.items() if mode == "off")]
+    )
     mixed = {modes[entry.server_id] for entry in entries if entry.server_id in modes}
     found = obstacle_to(entries, modes, unfenced)
-    if careless:
+    if unfenced_writers:
         assert found is not None
         assert found.reason == "UnfencedServer"
-        assert ", ".join(careless) in found.message
+        assert ", ".join(unfenced_writers) in found.message
     elif len(mixed) >= 2:
         assert found is not None
         assert found.reason == "MixedCoordinationModes"
@@ -223,9 +229,9 @@ changes = st.lists(st.tuples(st.lists(hashes, max_size=3), st.none() | hashes), 
 
 
 @given(changes)
-def test_what_may_be_stored_only_grows(drawn: list[tuple[list[str], str | None]]) -> None:
-    """A state begins as unknown, keeps all it lists, takes new hashes once and at the end, and
-    remembers the last agreed one."""
+def test_persisted_hashes_only_grow(drawn: list[tuple[list[str], str | None]]) -> None:
+    """A state starts as unknown, keeps its hashes, appends each new hash once, and keeps the last
+    agreed one."""
     state: PersistedVersions | None = None
     expected, current = [UNKNOWN_HASH], ""
     for epoch, (written, agreed) in enumerate(drawn):
@@ -241,8 +247,8 @@ def test_what_may_be_stored_only_grows(drawn: list[tuple[list[str], str | None]]
 
 
 @given(st.lists(hashes | st.just(UNKNOWN_HASH)), st.sets(hashes))
-def test_unknown_is_not_judged_as_unreadable(persisted: list[str], decodable: set[str]) -> None:
-    """Only hashes that are listed and not known are named."""
+def test_unknown_does_not_count_as_undecodable(persisted: list[str], decodable: set[str]) -> None:
+    """Only hashes that are listed and not decodable are named."""
     expected = []
     for value in persisted:
         if value == UNKNOWN_HASH:
@@ -253,7 +259,7 @@ def test_unknown_is_not_judged_as_unreadable(persisted: list[str], decodable: se
 
 
 def test_the_observed_generation_of_a_condition_is_kept() -> None:
-    """Another writer may have set it: a report that changes keeps it."""
+    """Another writer may have set it: an update keeps it."""
     entry = StorageVersionEntry(
         server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",)
     )

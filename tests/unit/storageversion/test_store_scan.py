@@ -1,4 +1,5 @@
-"""What a scan counts as decodable, a server decodes: on damaged values of every stored form."""
+"""A value that a scan counts as decodable is decodable: on damaged values of every stored
+format."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def keys() -> Keys:
 
 @cache
 def plain(form: str) -> bytes:
-    """A stored value of a form; `foreign`: JSON that another program wrote."""
+    """Returns a stored value of a format; `foreign`: JSON written by another program."""
     if form == "protobuf":
         struct = all_types().of_kind("", "v1", "Pod")
         assert struct is not None
@@ -92,12 +93,12 @@ def damaged(value: bytes, damage: Damage) -> bytes:
 
 
 def sealed(value: bytes, cipher: str) -> bytes:
-    """Encrypted, unless the cipher is empty."""
+    """Encrypts the value, unless the cipher is empty."""
     return keys().seal(f"{cipher}:a:{fingerprint(SECRETS['a'])}" if cipher else "", KEY, value)
 
 
 async def scanned(value: bytes) -> tuple[StoredCount, bytes]:
-    """The row of the only value in a store, and the value as servers read it."""
+    """Returns the row of the only value in a store, and the decrypted value."""
     storage, runtime = MemoryStorage(), Runtime.system()
     await storage.commit(Transaction(writes=(Put(KEY, value),)))
     scanner = StoreScanner(storage, keys(), runtime.clock, ForegroundLoad(runtime.clock.monotonic))
@@ -113,7 +114,7 @@ def is_decodable(row: StoredCount) -> bool:
 
 
 def check(value: bytes) -> bool:
-    """Whether the scan calls a value decodable; then it must be."""
+    """Returns whether the scan counts a value as decodable; if so, it must be."""
     row, opened = asyncio.run(scanned(value))
     if is_decodable(row):
         _, version, body = SPLICER.serve(opened, 7)
@@ -123,15 +124,15 @@ def check(value: bytes) -> bool:
 
 @pytest.mark.parametrize("cipher", ["", *CIPHERS])
 @pytest.mark.parametrize("form", ["json", "foreign", "protobuf"])
-def test_sound_values_are_decodable(form: str, cipher: str) -> None:
-    """Every form in which servers read values."""
+def test_valid_values_are_decodable(form: str, cipher: str) -> None:
+    """Every stored format that servers read."""
     assert check(sealed(plain(form), cipher))
 
 
 @given(st.sampled_from(("json", "foreign", "protobuf")), st.lists(DAMAGE, min_size=1, max_size=3))
 @example("json", [("insert", 8 * plain("json").index(b"80"), b"1e999,")])
 def test_damaged_values(form: str, damages: list[Damage]) -> None:
-    """Whatever is flipped, cut, inserted or deleted: counted as decodable means decoded."""
+    """After any flips, cuts, insertions or deletions: counted as decodable means decodable."""
     value = plain(form)
     for damage in damages:
         value = damaged(value, damage) or b"?"
@@ -147,7 +148,7 @@ def test_damaged_values(form: str, damages: list[Damage]) -> None:
 def test_damaged_values_under_encryption(
     form: str, cipher: str, before: list[Damage], after: list[Damage]
 ) -> None:
-    """The same, damaged before the encryption, after it, or both."""
+    """The same with damage before the encryption, after it, or both."""
     value = plain(form)
     for damage in before:
         value = damaged(value, damage)
@@ -159,24 +160,24 @@ def test_damaged_values_under_encryption(
 
 @pytest.mark.parametrize("form", ["json", "foreign", "protobuf"])
 def test_every_truncation_is_found(form: str) -> None:
-    """A value that was cut off is not decodable, unless nothing of the object is missing."""
+    """A truncated value is not decodable, unless it has the complete object."""
     value = plain(form)
     whole = len(value) - len(b"\n")
     if form == "protobuf":
-        whole -= len(b"\x1a\x00\x22")  # empty fields of the envelope, behind the message
+        whole -= len(b"\x1a\x00\x22")  # empty fields of the envelope, after the message
     assert [end for end in range(1, whole) if check(value[:end])] == []
     assert check(value[:whole])
 
 
 def test_every_flipped_bit_of_a_protobuf_value() -> None:
-    """The envelope may be whole while the message inside it is not."""
+    """The envelope may be valid while the message in it is not."""
     value = plain("protobuf")
     found = {check(damaged(value, ("flip", place, b""))) for place in range(8 * len(value))}
     assert found == {True, False}
 
 
-def test_a_damaged_message_in_a_sound_envelope() -> None:
-    """It names its version, and is not decodable."""
+def test_a_damaged_message_in_a_valid_envelope() -> None:
+    """It has a version, but is not decodable."""
     envelope = protobuf.read_envelope(plain("protobuf"))
     broken = envelope.raw.replace(b"default", b"defaul\xff", 1)
     row, opened = asyncio.run(scanned(protobuf.write_envelope("v1", "Pod", broken)))
@@ -186,6 +187,6 @@ def test_a_damaged_message_in_a_sound_envelope() -> None:
 
 
 def test_yaml_is_not_decodable() -> None:
-    """No restow server reads it, though its version can be told."""
+    """restow servers do not read YAML, although the version can be determined."""
     row, _ = asyncio.run(scanned(b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"))
     assert (row.problem, row.api_version, row.encoding) == ("NotDecodable", "v1", "yaml")

@@ -26,7 +26,7 @@ EMPTY: tuple[object, ...] = (
 
 
 async def recreate_state(world: World, status: object) -> None:
-    """Delete the StorageState and create it again, as `kubectl create` does: without a status."""
+    """Deletes the StorageState and creates it again, as `kubectl create` does: without a status."""
     item = await world.storage.get(state_key(NAME))
     assert item is not None
     state = orjson.loads(item.value)
@@ -41,8 +41,9 @@ async def recreate_state(world: World, status: object) -> None:
 
 @pytest.mark.parametrize("status", EMPTY, ids=str)
 async def test_a_state_without_hashes_is_unknown(tmp_path: Path, status: object) -> None:
-    """The next registration adds "Unknown"; the store is scanned, and a release that cannot read
-    what is stored does not become ready."""
+    """The next registration adds "Unknown"; the store is scanned, and a release that cannot decode
+    the
+    stored objects does not become ready."""
     async with open_world(tmp_path) as world:
         old = await world.started("x+1")
         await world.run(old.write("a"))
@@ -61,19 +62,19 @@ async def test_a_state_without_hashes_is_unknown(tmp_path: Path, status: object)
 
 
 async def test_a_server_that_joins_again_scans_again(tmp_path: Path) -> None:
-    """What it found under an earlier identity tells nothing about what was written meanwhile."""
+    """The results of an earlier incarnation do not cover later writes."""
     async with open_world(tmp_path) as world:
-        blind = await world.started("x")
-        blind.line.pause()
+        older = await world.started("x")
+        older.line.pause()
         await world.clock.advance(20)
         newer = await world.started("x+2")
         await world.run(newer.write("a"))
         assert await world.stored("a") == "v2"
         await world.run(newer.stop())
         await recreate_state(world, {})
-        blind.line.wake()
+        older.line.wake()
         await world.clock.advance(30)
-        assert not blind.coordinator.completed
+        assert not older.coordinator.completed
         assert "cannot read (1 in example.com/v2)" in str(
-            blind.coordinator.pending(blind.resource())
+            older.coordinator.pending(older.resource())
         )

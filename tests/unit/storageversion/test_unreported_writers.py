@@ -1,7 +1,7 @@
-"""Servers with the feature gate off write without reporting: what they leave for those that report.
+"""Servers with the feature gate off write without reporting: effects on servers that report.
 
-They may run alone, be killed, and come and go: the StorageState never claims less than what is
-stored, and nothing is agreed on while one of them writes.
+They may run alone, be killed, start and stop: the StorageState never lists fewer versions than are
+stored, and there is no agreement while one of them writes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENDS: tuple[End, ...] = ("stop", "kill")
 
 
 async def narrow(world: World, version: str) -> None:
-    """Make the StorageState list one version only, as a verified migration does."""
+    """Makes the StorageState list one version only, as a verified migration does."""
     item = await world.storage.get(state_key(NAME))
     assert item is not None
     state = orjson.loads(item.value)
@@ -55,7 +55,7 @@ async def end(world: World, server: Server, how: End) -> None:
 
 
 async def run_off(world: World, how: End, release: str = "x+2", name: str = "b") -> None:
-    """A server with the gate off that writes one object and ends."""
+    """Runs a server with the gate off that writes one object and ends."""
     off = await world.started(release, mode="off", may_change_mode=True)
     await world.run(off.write(name))
     await end(world, off, how)
@@ -67,7 +67,8 @@ async def run_off(world: World, how: End, release: str = "x+2", name: str = "b")
 async def test_a_server_that_reports_again_finds_unknown(
     tmp_path: Path, first_ends: End, off_ends: End, mode: Mode
 ) -> None:
-    """Gate on, off and on again, with one server at a time: a release that cannot read what was
+    """Gate on, off and on again, with one server at a time: a release that cannot decode the
+    objects
     written meanwhile does not become ready."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
@@ -85,9 +86,10 @@ async def test_a_server_that_reports_again_finds_unknown(
 
 
 @pytest.mark.parametrize("first_ends", ENDS)
-async def test_nothing_is_agreed_on_while_it_writes(tmp_path: Path, first_ends: End) -> None:
-    """Before its first write no StorageVersion has a common version, whatever the servers before it
-    have left; when their lease is over, their entries are gone as well."""
+async def test_there_is_no_agreement_while_it_writes(tmp_path: Path, first_ends: End) -> None:
+    """Before its first write no StorageVersion has a common version, whatever entries earlier
+    servers have
+    left; after their lease has expired, their entries are removed too."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         first = await world.started("x+1")
@@ -107,9 +109,9 @@ async def test_nothing_is_agreed_on_while_it_writes(tmp_path: Path, first_ends: 
         assert not encoders.items
 
 
-async def test_what_was_narrowed_while_it_ran_is_unknown_again(tmp_path: Path) -> None:
-    """A controller that goes by discovery sees one server only. What it concludes while a server
-    writes without reporting does not outlive that time."""
+async def test_a_state_narrowed_while_it_ran_is_unknown_again(tmp_path: Path) -> None:
+    """A controller by discovery observes one server only. A narrowing while a server writes without
+    reporting does not persist beyond that time."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         await end(world, await world.started("x+1"), "stop")
@@ -120,7 +122,7 @@ async def test_what_was_narrowed_while_it_ran_is_unknown_again(tmp_path: Path) -
         assert (await world.state()).persisted == (
             storage_version_hash(GroupVersionKind.of(V2, "Widget")),
         )
-        await world.clock.advance(60)  # no ping-pong: the server marks the state once
+        await world.clock.advance(60)  # the server marks the state only once
         assert (await world.state()).persisted == (
             storage_version_hash(GroupVersionKind.of(V2, "Widget")),
         )
@@ -134,8 +136,9 @@ async def test_what_was_narrowed_while_it_ran_is_unknown_again(tmp_path: Path) -
         )
 
 
-async def test_what_was_narrowed_while_it_ran_is_scanned(tmp_path: Path) -> None:
-    """A release that reads the narrowed version, and not all that is stored, does not register."""
+async def test_a_state_narrowed_while_it_ran_is_scanned(tmp_path: Path) -> None:
+    """A release that decodes the narrowed version, but not all stored objects, does not
+    register."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         await end(world, await world.started("x+1"), "stop")
@@ -147,15 +150,15 @@ async def test_what_was_narrowed_while_it_ran_is_scanned(tmp_path: Path) -> None
         state["status"]["persistedStorageVersionHashes"] = [
             storage_version_hash(GroupVersionKind.of(V1, "Widget"))
         ]
-        # Not through the audit: this is what discovery makes a controller believe.
+        # Without the audit: a controller by discovery would conclude this.
         claim = Transaction((), (Put(item.key, orjson.dumps(state)),))
         await MemoryStorage.commit(world.storage, claim)
         with pytest.raises(TimeoutError):
             await world.run(world.server("x", may_change_mode=True).start(), seconds_max=40)
 
 
-async def test_several_that_come_and_go(tmp_path: Path) -> None:
-    """The mark of the last one stands for all before it."""
+async def test_several_unreporting_servers(tmp_path: Path) -> None:
+    """The mark of the last one covers all earlier ones."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         await end(world, await world.started("x+1"), "stop")
@@ -176,8 +179,8 @@ async def test_several_that_come_and_go(tmp_path: Path) -> None:
         )
 
 
-async def test_its_mark_is_written_with_its_key(tmp_path: Path) -> None:
-    """In one transaction: there is no moment at which it may write and has left no mark."""
+async def test_its_mark_is_written_with_its_membership_record(tmp_path: Path) -> None:
+    """In one transaction: it may never write without a mark."""
     async with open_world(tmp_path) as world:
         off = await world.started("x+2", mode="off")
         mark = await world.storage.get(UNREPORTED_KEY)
@@ -187,7 +190,7 @@ async def test_its_mark_is_written_with_its_key(tmp_path: Path) -> None:
         assert (mark.value.decode(), mark.revision) == (off.id, member.created)
 
 
-async def test_a_state_that_lists_unknown_is_written_all_the_same(tmp_path: Path) -> None:
+async def test_a_state_that_is_unknown_already_is_written_nevertheless(tmp_path: Path) -> None:
     """So a controller that read it before cannot narrow it afterwards."""
     async with open_world(tmp_path) as world:
         await end(world, await world.started("x+1"), "stop")
@@ -199,8 +202,8 @@ async def test_a_state_that_lists_unknown_is_written_all_the_same(tmp_path: Path
         assert isinstance(await MemoryStorage.commit(world.storage, late), Refused)
 
 
-async def test_an_agreement_without_a_storage_version_is_taken_back(tmp_path: Path) -> None:
-    """An administrator may delete a stale StorageVersion: the epoch moves all the same."""
+async def test_an_agreement_without_a_storage_version_is_revoked(tmp_path: Path) -> None:
+    """An administrator may delete a stale StorageVersion: the epoch changes nevertheless."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         first = await world.started("x+1")

@@ -1,4 +1,4 @@
-"""Recording a clean pass: under its agreement only, over nothing that was recorded since, once."""
+"""Recording a clean pass: only under its agreement, never over later records, once."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.unit.storageversion.world import Line
 Act = Callable[[], Awaitable[None]]
 
 
-class Late(Line):
-    """A way to the store on which something happens just before the first commit."""
+class InterposedStorage(Line):
+    """A connection to the store with an action before the first commit."""
 
     def __init__(self, storage: Storage, act: Act | None = None, *, is_lost: bool = False) -> None:
         super().__init__(storage)
@@ -78,23 +78,25 @@ async def test_only_under_the_agreement_of_the_pass(tmp_path: Path) -> None:
         assert (after.persisted, after.verifier) == ((after.current,), VERIFIED_BY_SERVERS)
 
 
-async def test_an_agreement_that_moves_before_the_commit(tmp_path: Path) -> None:
-    """What another server is about to write stays listed: the transaction is refused by its guards,
+async def test_an_agreement_that_changes_before_the_commit(tmp_path: Path) -> None:
+    """The version that another server is about to write stays listed: the guards reject the
+    transaction,
     and the next attempt finds another epoch."""
     async with rewriting(tmp_path) as it:
 
         async def join() -> None:
             await it.world.server("x+1").start()
 
-        line = Late(it.world.storage, join)
+        line = InterposedStorage(it.world.storage, join)
         assert await record(it, await clean_pass(it), line) is False
         assert line.commits == 1
         assert "Unknown" in (await state_of(it)).persisted
         assert len((await state_of(it)).persisted) == 3
 
 
-async def test_a_state_that_is_written_before_the_commit(tmp_path: Path) -> None:
-    """A heartbeat, or "Unknown" by an operator: it is read again, and narrowed as it is then."""
+async def test_a_state_that_changes_before_the_commit(tmp_path: Path) -> None:
+    """A heartbeat, or "Unknown" by an operator: the state is read again, and narrowed from its new
+    value."""
     async with rewriting(tmp_path) as it:
 
         async def touch() -> None:
@@ -105,29 +107,29 @@ async def test_a_state_that_is_written_before_the_commit(tmp_path: Path) -> None
             guard = RevisionIs(item.key, item.revision)
             await it.world.storage.commit(Transaction((guard,), (Put(item.key, value),)))
 
-        line = Late(it.world.storage, touch)
+        line = InterposedStorage(it.world.storage, touch)
         assert await record(it, await clean_pass(it), line) is True
         assert line.commits == 2
         assert len((await state_of(it)).persisted) == 1
 
 
 async def test_a_lost_reply_is_looked_up(tmp_path: Path) -> None:
-    """It has happened: the next attempt finds so, and writes nothing."""
+    """The commit was carried out: the next attempt finds it, and writes nothing."""
     async with rewriting(tmp_path) as it:
-        line = Late(it.world.storage, is_lost=True)
+        line = InterposedStorage(it.world.storage, is_lost=True)
         assert await record(it, await clean_pass(it), line) is True
         assert line.commits == 1
         assert await record(it, await clean_pass(it), line) is True
-        assert line.commits == 1  # the same migration, and nothing has changed
+        assert line.commits == 1  # the same migration and an unchanged state
         assert await record(it, await clean_pass(it, migration_uid="another"), line) is True
         assert line.commits == 2
 
 
 async def test_attempts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state that others write all the time is left as it is."""
+    """A state that changes continuously is left unchanged."""
     monkeypatch.setattr(verification, "ATTEMPTS_MAX", 3)
 
-    class Refusing(Late):
+    class Refusing(InterposedStorage):
         async def commit(self, transaction: Transaction) -> Outcome:
             self.commits += 1
             return Unknown("never")
@@ -136,7 +138,7 @@ async def test_attempts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         line = Refusing(it.world.storage)
         assert await record(it, await clean_pass(it), line) is False
         await it.world.run(record_failures(line, NAME))
-        assert line.commits == 3  # "Unknown" is there already
+        assert line.commits == 3  # "Unknown" is listed already
 
 
 def entry(name: str, *, store: str = "", loose_seconds: float = 0.0) -> StorageVersionEntry:
@@ -160,6 +162,7 @@ def entry(name: str, *, store: str = "", loose_seconds: float = 0.0) -> StorageV
         ([entry("a", loose_seconds=60.0)], VERIFIED_BY_MIGRATOR),
     ],
 )
-def test_who_verifies(entries: list[StorageVersionEntry], expected: str) -> None:
-    """A main server that stores the resource itself, under a fence; otherwise no server can."""
+def test_verifier(entries: list[StorageVersionEntry], expected: str) -> None:
+    """A main server that stores the resource itself, under a fence; otherwise no server can
+    verify."""
     assert verifier_of(entries, {ServerId("gadgets")}) == expected

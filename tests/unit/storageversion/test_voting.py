@@ -1,4 +1,4 @@
-"""Servers that vote on the version: the walk-throughs of the proposal, its risks, and the fence."""
+"""Voting on the storage version: the scenarios and risks of KEP-1201, and the fence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import SELECTED_PREFIX, name_of, selected_key
 from restow.storageversion.vote_objects import VOTES_PREFIX, decode_vote
 from restow.storageversion.voting import Vote
-from tests.unit.storageversion.late_reads import Late
+from tests.unit.storageversion.late_reads import DelayedCommits
 from tests.unit.storageversion.world import GROUP, RELEASES, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"
@@ -31,7 +31,7 @@ WIDGETS_ROOT = f"/registry/{GROUP}/widgets/"
 
 
 class Published:
-    """Compares each widget that is written with what the store says of its version just then."""
+    """Compares each written widget with the versions that the StorageVersion has at that time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -66,8 +66,9 @@ async def versions(world: World) -> set[str]:
 
 
 async def test_a_rolling_upgrade_keeps_the_selection_until_the_last_server(tmp_path: Path) -> None:
-    """Scenario 2: with one old server left all write v1; the last one's end moves all to v2 at
-    once, and the name of the object stays."""
+    """Scenario 2: while one old server runs, all write v1; when it stops, all change to v2 at once,
+    and the
+    name of the object is kept."""
     async with open_world(tmp_path) as world:
         old = [await world.started("x+1", mode="strict") for _ in range(2)]
         assert (await vote(world)).selected == V1
@@ -89,9 +90,10 @@ async def test_a_rolling_upgrade_keeps_the_selection_until_the_last_server(tmp_p
         assert f"{VOTES_PREFIX}{GROUP}.v1.widgets" in {item.key for item in found}
 
 
-async def test_a_server_that_does_not_hear_of_itself_votes_all_the_same(tmp_path: Path) -> None:
-    """Whoever registers is a member, whatever its watch has told it yet: one without a vote would
-    hold back every selection, for ever."""
+async def test_a_server_whose_watch_lags_votes_nevertheless(tmp_path: Path) -> None:
+    """A server that registers is a member, although its watch has not delivered its record: a
+    member without
+    a vote would block every selection permanently."""
     async with open_world(tmp_path) as world:
         old = await world.started("x+1", mode="strict")
         new = world.server("x+2", mode="strict")
@@ -104,8 +106,8 @@ async def test_a_server_that_does_not_hear_of_itself_votes_all_the_same(tmp_path
         assert (await vote(world)).selected == V2
 
 
-async def test_a_write_that_meets_a_change_of_the_selection_is_encoded_anew(tmp_path: Path) -> None:
-    """The client sees neither a conflict nor an error; the bytes are in the new version."""
+async def test_a_write_during_a_change_of_the_selection_is_encoded_again(tmp_path: Path) -> None:
+    """The client gets neither a conflict nor an error; the object is stored in the new version."""
     async with open_world(tmp_path) as world:
         old = await world.started("x+1", mode="strict")
         new = await world.started("x+2", mode="strict")
@@ -123,7 +125,7 @@ async def test_a_write_that_meets_a_change_of_the_selection_is_encoded_anew(tmp_
 
 
 async def test_a_temporary_downgrade_of_one_does_not_change_the_selection(tmp_path: Path) -> None:
-    """What was selected stays while somebody wants something else."""
+    """The selected version is kept while one server votes for another."""
     async with open_world(tmp_path) as world:
         await world.started("x+2", mode="strict")
         leaving = await world.started("x+2", mode="strict")
@@ -134,8 +136,8 @@ async def test_a_temporary_downgrade_of_one_does_not_change_the_selection(tmp_pa
         assert (await world.stored("a"), await world.common()) == ("v2", V2)
 
 
-async def test_the_death_of_the_last_dissenter_changes_the_selection(tmp_path: Path) -> None:
-    """The collector counts again."""
+async def test_the_expiry_of_the_last_dissenter_changes_the_selection(tmp_path: Path) -> None:
+    """The garbage collector counts the votes again."""
     async with open_world(tmp_path) as world:
         dissenter = await world.started("x+1", mode="strict")
         await world.started("x+2", mode="strict")
@@ -144,35 +146,37 @@ async def test_the_death_of_the_last_dissenter_changes_the_selection(tmp_path: P
         assert ((await vote(world)).selected, await world.common()) == (V2, V2)
 
 
-async def test_a_jump_over_a_release_is_refused(tmp_path: Path) -> None:
-    """Risk 1a: a server that does not know the selected version never writes another instead."""
+async def test_a_skipped_release_is_rejected(tmp_path: Path) -> None:
+    """Risk 1a: a server that does not know the selected version never writes another one
+    instead."""
     async with open_world(tmp_path) as world:
         await world.started("x", mode="strict")
-        jumper = world.server("x+3", mode="strict")
+        skipping = world.server("x+3", mode="strict")
         with pytest.raises(TimeoutError):
-            await world.run(jumper.start(), seconds_max=10)
-        assert not jumper.coordinator.completed
-        assert "cannot" in (jumper.coordinator.pending(jumper.resource()) or "")
+            await world.run(skipping.start(), seconds_max=10)
+        assert not skipping.coordinator.completed
+        assert "cannot" in (skipping.coordinator.pending(skipping.resource()) or "")
         with pytest.raises(StatusError) as refused:
-            await world.run(jumper.write("a"))
+            await world.run(skipping.write("a"))
         assert refused.value.code == 503
         assert (await vote(world)).selected == V1
 
 
-async def test_stored_data_that_a_server_cannot_read_keeps_it_out(tmp_path: Path) -> None:
-    """Risk 1b: after the jump nobody is left who could read; the new server says so."""
+async def test_a_server_that_cannot_decode_stored_data_does_not_register(tmp_path: Path) -> None:
+    """Risk 1b: after the skipped release no server remains that can decode it; the new server
+    reports that."""
     async with open_world(tmp_path) as world:
         old = await world.started("x", mode="strict")
         await world.run(old.write("a"))
         await world.run(old.stop())
-        jumper = world.server("x+3", mode="strict")
+        skipping = world.server("x+3", mode="strict")
         with pytest.raises(TimeoutError):
-            await world.run(jumper.start(), seconds_max=10)
-        assert "cannot read" in (jumper.coordinator.pending(jumper.resource()) or "")
+            await world.run(skipping.start(), seconds_max=10)
+        assert "cannot read" in (skipping.coordinator.pending(skipping.resource()) or "")
 
 
-async def test_all_releases_of_the_table_one_after_the_other(tmp_path: Path) -> None:
-    """From x to x+3 and back as far as can be: at each moment all write one version."""
+async def test_all_releases_of_the_table_in_sequence(tmp_path: Path) -> None:
+    """From x to x+3 and back as far as possible: at any time all servers write the same version."""
     async with open_world(tmp_path) as world:
         servers = [await world.started("x", mode="strict") for _ in range(2)]
         for release, expected in [("x+1", V1), ("x+2", V2), ("x+1", V1), ("x+2", V2)]:
@@ -188,8 +192,9 @@ async def test_all_releases_of_the_table_one_after_the_other(tmp_path: Path) -> 
 async def test_the_first_voter_among_servers_that_report_selects_what_they_write(
     tmp_path: Path,
 ) -> None:
-    """Scenario 1 made safe: it does not take its own preference, and nothing changes while a
-    server that does not vote is there."""
+    """Scenario 1 made safe: it does not select its own preference, and nothing changes while a
+    server that
+    does not vote runs."""
     async with open_world(tmp_path) as world:
         reporting = await world.started("x+1")
         with pytest.raises(ModeRefused, match="change-coordination-mode"):
@@ -205,10 +210,10 @@ async def test_the_first_voter_among_servers_that_report_selects_what_they_write
 
 
 async def test_the_first_voter_waits_for_servers_that_report_nothing(tmp_path: Path) -> None:
-    """Without reports nobody knows what they write: only force helps."""
+    """Without reports their encoding versions are unknown: only force helps."""
     async with open_world(tmp_path) as world:
-        careless = world.server("x+1", mode="off")
-        await world.run(careless.start())
+        unfenced = world.server("x+1", mode="off")
+        await world.run(unfenced.start())
         waiting = world.server("x+2", mode="strict", may_change_mode=True)
         with pytest.raises(TimeoutError):
             await world.run(waiting.start(), seconds_max=5)
@@ -218,8 +223,8 @@ async def test_the_first_voter_waits_for_servers_that_report_nothing(tmp_path: P
         assert (await vote(world)).selected == V2
 
 
-async def test_ballots_go_with_the_last_voter(tmp_path: Path) -> None:
-    """Nothing is left of a vote in which nobody takes part."""
+async def test_votes_are_removed_with_the_last_voter(tmp_path: Path) -> None:
+    """No key of a vote without voters remains."""
     async with open_world(tmp_path) as world:
         server = await world.started("x+1", mode="strict")
         await world.run(server.stop())
@@ -227,8 +232,8 @@ async def test_ballots_go_with_the_last_voter(tmp_path: Path) -> None:
             assert await world.storage.count(Span.of_prefix(prefix)) == 0
 
 
-async def test_discovery_switches_in_the_step_in_which_the_encoder_does(tmp_path: Path) -> None:
-    """Whenever the table is switched, whoever shows hashes is told before anything else runs."""
+async def test_discovery_changes_together_with_the_encoder(tmp_path: Path) -> None:
+    """When the table is switched, subscribers that compute hashes are called first."""
     async with open_world(tmp_path) as world:
         old, new = [await world.started(release, mode="strict") for release in ("x+1", "x+2")]
         seen: list[str] = []
@@ -241,17 +246,18 @@ async def test_discovery_switches_in_the_step_in_which_the_encoder_does(tmp_path
         assert seen == [V2]
 
 
-async def test_a_server_that_may_not_write_shows_what_is_selected(tmp_path: Path) -> None:
-    """Discovery of a server that does not know the selected version shows the hash of that version,
-    not of its own preference; it follows when another one is selected."""
+async def test_a_server_that_may_not_write_shows_the_selected_version(tmp_path: Path) -> None:
+    """Discovery of a server that does not know the selected version has the hash of that version,
+    not of its
+    preferred one; it follows later selections."""
     async with open_world(tmp_path) as world:
         old = await world.started("x", mode="strict")
-        jumper = world.server("x+3", mode="strict")
+        skipping = world.server("x+3", mode="strict")
         shown: list[str] = []
-        coordinator, resource = jumper.coordinator, jumper.resource()
+        coordinator, resource = skipping.coordinator, skipping.resource()
         coordinator.table.switched.subscribe(lambda: shown.append(coordinator.version_of(resource)))
         with pytest.raises(TimeoutError):
-            await world.run(jumper.start(), seconds_max=10)
+            await world.run(skipping.start(), seconds_max=10)
         assert coordinator.version_of(resource) == V1
         await world.run(old.stop())
         await world.clock.advance(10)
@@ -261,16 +267,16 @@ async def test_a_server_that_may_not_write_shows_what_is_selected(tmp_path: Path
 
 
 async def test_discovery_follows_the_removal_of_the_selected_version(tmp_path: Path) -> None:
-    """The hash that discovery caches for a resource that may not be written is updated when the
-    record of the selected version is deleted, too."""
+    """The cached hash of a resource that may not be written is also updated when the record of the
+    selected version is deleted."""
     async with open_world(tmp_path) as world:
         await world.started("x", mode="strict")
-        jumper = world.server("x+3", mode="strict")
+        skipping = world.server("x+3", mode="strict")
         shown: list[str] = []
-        coordinator, resource = jumper.coordinator, jumper.resource()
+        coordinator, resource = skipping.coordinator, skipping.resource()
         coordinator.table.switched.subscribe(lambda: shown.append(coordinator.version_of(resource)))
         with pytest.raises(TimeoutError):
-            await world.run(jumper.start(), seconds_max=10)
+            await world.run(skipping.start(), seconds_max=10)
         assert coordinator.version_of(resource) == V1
         selected = selected_key(name_of(resource.kind.group_resource))
         await MemoryStorage.commit(world.storage, Transaction(writes=(Delete(selected),)))
@@ -279,8 +285,8 @@ async def test_discovery_follows_the_removal_of_the_selected_version(tmp_path: P
         assert shown[-1] == V2
 
 
-async def test_a_loose_server_without_word_from_the_store_stops_writing(tmp_path: Path) -> None:
-    """It fails closed when it cannot prove that it is up to date within the bound."""
+async def test_a_loose_server_without_contact_to_the_store_stops_writing(tmp_path: Path) -> None:
+    """It fails closed if it cannot prove that it is up to date within the bound."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         server = await world.started("x+1", mode="loose", loose_bound_seconds=60)
@@ -297,7 +303,7 @@ async def test_a_loose_server_without_word_from_the_store_stops_writing(tmp_path
 
 
 async def test_loose_servers_follow_the_selection_within_the_bound(tmp_path: Path) -> None:
-    """They switch by the watch, and change their reports when older writes have ended."""
+    """They change version by the watch, and update their entries after older writes have ended."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         old = await world.started("x+1", mode="loose")
@@ -315,12 +321,13 @@ async def test_loose_servers_follow_the_selection_within_the_bound(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("first", "second"), [("x+1", "x+2"), ("x+2", "x+1")])
-async def test_loose_servers_publish_no_version_while_writes_in_another_may_land(
+async def test_loose_servers_publish_no_version_while_writes_in_another_may_commit(
     tmp_path: Path, first: str, second: str
 ) -> None:
-    """From the change of the selection until the writes that were sent before it have ended, there
-    is no common version, and the entry names both versions. Each write that lands is in a version
-    that is published as possible at that moment, also one that lands late."""
+    """From a change of the selection until earlier writes have ended there is no common version,
+    and the
+    entry has both versions. Each write that commits, also late, has a version that is published as
+    possible at that time."""
     old_version, new_version = PREFERRED[first], PREFERRED[second]
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
@@ -328,7 +335,7 @@ async def test_loose_servers_publish_no_version_while_writes_in_another_may_land
         staying = await world.started(second, mode="loose")
         published = Published(world)
         await world.run(staying.write("a"))
-        late = Late(staying, to=WIDGETS_ROOT)
+        late = DelayedCommits(staying, to=WIDGETS_ROOT)
         sent = asyncio.create_task(staying.write("b"))
         await world.clock.settle()
         await world.run(leaving.stop())
@@ -354,10 +361,10 @@ async def test_loose_servers_publish_no_version_while_writes_in_another_may_land
         assert len(published.checked) == 4
 
 
-async def test_a_loose_server_that_switches_back_names_both_versions_until_both_have_ended(
+async def test_a_loose_server_that_switches_back_lists_both_versions_until_both_have_ended(
     tmp_path: Path,
 ) -> None:
-    """The selection goes to v2 and back within the time in which writes may be on their way."""
+    """The selection changes to v2 and back while writes may be in flight."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         old = await world.started("x+1", mode="loose")
@@ -379,8 +386,9 @@ async def test_a_loose_server_that_switches_back_names_both_versions_until_both_
 async def test_a_loose_selection_that_moves_back_and_forth_touches_the_state(
     tmp_path: Path,
 ) -> None:
-    """Whoever has read the state before a change of the selection cannot narrow it afterwards,
-    although it says the same again."""
+    """A client that read the state before a change of the selection cannot narrow it afterwards,
+    although
+    its content is the same again."""
     async with open_world(tmp_path) as world:
         world.storage.is_fenced = False
         old = await world.started("x+1", mode="loose")
@@ -400,8 +408,8 @@ async def test_a_loose_selection_that_moves_back_and_forth_touches_the_state(
         assert after.revision > before.revision
 
 
-async def test_of_two_that_start_at_once_in_different_modes_one_is_refused(tmp_path: Path) -> None:
-    """The one that joins second sees the first, and leaves again."""
+async def test_of_two_concurrent_starts_in_different_modes_one_is_refused(tmp_path: Path) -> None:
+    """The server that joins second detects the first, and leaves."""
     async with open_world(tmp_path) as world:
         starts = [world.server("x+1", mode=mode).start() for mode in ("report", "strict")]
         found = await world.run(asyncio.gather(*starts, return_exceptions=True))
@@ -410,14 +418,14 @@ async def test_of_two_that_start_at_once_in_different_modes_one_is_refused(tmp_p
         assert await world.storage.count(Span.of_prefix(SERVERS_PREFIX)) == 1
 
 
-async def test_what_was_computed_before_modes_changed_does_not_land(tmp_path: Path) -> None:
-    """A server that is about to agree when one without a fence joins does not get through."""
+async def test_an_update_computed_before_the_modes_changed_is_rejected(tmp_path: Path) -> None:
+    """A server that is about to agree while one without a fence joins is rejected by its guards."""
     async with open_world(tmp_path) as world:
         first = await world.started("x+1")
         view = MirrorView.of(first.coordinator.mirror, f"{GROUP}.widgets")
-        careless = world.server("x+1", mode="off", may_change_mode=True)
-        await careless.caches.start()
-        await world.run(careless.coordinator.join())
+        unfenced = world.server("x+1", mode="off", may_change_mode=True)
+        await unfenced.caches.start()
+        await world.run(unfenced.coordinator.join())
         harmless = Put(Key("/restow/test"), b"")
         outcome = await world.storage.commit(Transaction(tuple(view.guards()), (harmless,)))
         assert isinstance(outcome, Refused)

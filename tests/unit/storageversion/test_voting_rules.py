@@ -1,4 +1,4 @@
-"""The rules of the vote against naive twins, written from the proposal alone."""
+"""The rules of voting against reference implementations, written from KEP-1201 alone."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def naive_holds_back(
     given_vote: Vote,
     entries: list[StorageVersionEntry],
 ) -> bool:
-    """A server without a vote that may want, or write, something else."""
+    """A server without a vote that may prefer, or write, another version."""
     for candidate in given_vote.candidates:
         if candidate.server_id == server_id:
             return False
     if record is None:
-        return True  # From another release: nobody knows.
+        return True  # from another release: unknown
     for entry in entries:
         if entry.server_id == server_id:
-            return True  # It writes, and does not vote.
+            return True  # it writes, and does not vote
     if record.mode == "off":
-        return True  # It may write anything.
-    return not record.settled  # It is on its way.
+        return True  # it may write any version
+    return not record.settled  # it is starting
 
 
 @given(votes, members_of, entry_lists)
@@ -73,7 +73,7 @@ def test_a_selection_changes_only_when_all_want_the_same(
     members: dict[ServerId, ServerRecord | None],
     entries: list[StorageVersionEntry],
 ) -> None:
-    """One other wish, or one server that has not said anything, keeps it as it is."""
+    """One other preference, or one server without a vote, keeps the selection."""
     blockers = [
         server_id
         for server_id, record in members.items()
@@ -91,10 +91,11 @@ def test_a_selection_changes_only_when_all_want_the_same(
 
 
 @given(votes, st.builds(Candidate, ids, versions), st.sets(ids))
-def test_each_server_has_one_vote_and_strangers_none(
+def test_each_member_has_one_vote(
     given_vote: Vote, vote: Candidate, members: set[ServerId]
 ) -> None:
-    """A later vote replaces the earlier one; the votes of the gone are removed, nothing else is."""
+    """A later vote replaces the earlier one; only votes of servers that are not members are
+    removed."""
     voted = with_candidate(given_vote, vote)
     assert voted.selected == given_vote.selected
     assert [c for c in voted.candidates if c.server_id == vote.server_id] == [vote]
@@ -112,8 +113,9 @@ def test_the_first_voter_selects_what_the_others_write(
     members: dict[ServerId, ServerRecord | None],
     entries: list[StorageVersionEntry],
 ) -> None:
-    """Its own wish only if nobody else can be writing; what all others report, if that is one; and
-    nothing at all while somebody may write without having said what."""
+    """Its own preference only if no other server can be writing; the version of all others, if they
+    agree;
+    and nothing while a server may write an unknown version."""
     reports = {entry.server_id: entry.encoding_version for entry in entries}
     seen = set()
     must_wait = False
@@ -142,6 +144,6 @@ def test_counting_twice_changes_nothing(
     members: dict[ServerId, ServerRecord | None],
     entries: list[StorageVersionEntry],
 ) -> None:
-    """Whoever counts, and however often, finds the same."""
+    """The result does not depend on how often the votes are counted."""
     once = counted(given_vote, members, entries)
     assert counted(once, members, entries) == once

@@ -1,8 +1,9 @@
-"""Servers of several releases on one audited store in memory, with simulated time.
+"""Servers of several releases on one audited in-memory store, with simulated time.
 
-A server here is all of its coordination and its store of objects, without HTTP. It can be killed,
-and paused at any moment: whatever it sends to the store then lands when it is woken. With `custom`
-it also hosts what is defined.
+A server consists of its coordination and its object store, without HTTP. It can be killed, and
+paused
+at any time: its requests to the store are delayed until it resumes. With `custom` it also hosts
+CRDs.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ from tests.unit.storageversion.named_keys import NamedKeys, open_any
 GROUP = "example.com"
 RELEASES = {"x": (["v1"], "v1"), "x+1": (["v1", "v2"], "v1"), "x+2": (["v1", "v2"], "v2"),
             "x+3": (["v2"], "v2")}  # fmt: skip
-"""The table of the voting proposal: supported versions, and the one preferred for storage."""
-DO_AGAIN_MAX = 8
-"""How often a request begins anew when the resource it came for was replaced."""
+"""The releases of the voting scenario: decodable versions, and the storage version."""
+ATTEMPTS_MAX = 8
+"""Limit of the attempts of a request whose resource is replaced."""
 
 
 def write_release(
     path: Path, name: str, *, kinds: Sequence[str] = ("Widget",), scope: str = "Namespaced"
 ) -> Path:
-    """A release with a few kinds that are data only, as the table says."""
+    """Writes a release file with data-only kinds and the versions of the table."""
     versions, storage = RELEASES[name]
     listed = [
         {"group": GROUP, "kind": kind, "plural": _plural(kind), "scope": scope,
@@ -76,7 +77,7 @@ def write_release(
 
 
 class Line(Storage):
-    """A server's way to the store, which stands still while the server is paused."""
+    """A server's connection to the store; blocked while the server is paused."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -85,7 +86,7 @@ class Line(Storage):
         self._held: dict[str, asyncio.Event] = {}
 
     def hold(self, prefix: str) -> None:
-        """Let watches of a prefix bring nothing."""
+        """Delays the events of watches of a prefix."""
         self._flow(prefix).clear()
 
     def let_go(self, prefix: str) -> None:
@@ -145,7 +146,7 @@ class Line(Storage):
 
 
 class _HeldWatch:
-    """Satisfies `Watch`."""
+    """A watch whose events can be delayed. Satisfies `Watch`."""
 
     def __init__(self, watch: Watch, flowing: asyncio.Event) -> None:
         self._watch = watch
@@ -170,7 +171,7 @@ class _HeldWatch:
 
 
 class Server:
-    """One process life of an API server, without HTTP."""
+    """One incarnation of an API server, without HTTP."""
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class Server:
         keys: NamedKeys | None = None,
         **options: Any,
     ) -> None:
-        """`custom`: it hosts what is defined, besides its release. `keys`: it encrypts."""
+        """`custom`: it hosts CRDs in addition to its release. `keys`: it encrypts."""
         self.name = name
         self.catalog = catalog = Catalog(catalog, name=catalog.name) if custom else catalog
         self.clock = world.clock
@@ -237,7 +238,7 @@ class Server:
         await self.start_coordination()
 
     async def start_coordination(self) -> None:
-        """Join, follow the definitions, register; a server that cannot read those ends again."""
+        """Joins, reads the CRDs, registers; a server that cannot read them stops."""
         if self.custom is None:
             await self.coordinator.start()
             return
@@ -251,12 +252,12 @@ class Server:
         await self.custom.wait_for_first()
 
     async def write(self, name: str, *, kind: str = "Widget", **fields: Any) -> Written:
-        """Create an object, or change it if it is there."""
-        for _ in range(DO_AGAIN_MAX):
+        """Creates or updates an object."""
+        for _ in range(ATTEMPTS_MAX):
             try:
                 return await self._write(name, kind, fields)
-            except DoAgain as lack:
-                await lack.settle()
+            except DoAgain as error:
+                await error.settle()
         raise status.unavailable(f"{kind} is replaced again and again", retry_after_seconds=1)
 
     async def _write(self, name: str, kind: str, fields: dict[str, Any]) -> Written:
@@ -272,7 +273,7 @@ class Server:
         )
 
     async def kill(self) -> None:
-        """End at once: no withdrawal, nothing more is sent."""
+        """Ends at once: entries are not withdrawn, and no more requests are sent."""
         self.line.pause()
         if self.custom is not None:
             await self.custom.close()
@@ -281,13 +282,13 @@ class Server:
 
     async def stop(self) -> None:
         if self.custom is not None:
-            await self.custom.close()  # or it would register while it leaves
+            await self.custom.close()  # otherwise it would register while it leaves
         await self.coordinator.close()
         await self.caches.close()
 
 
 class World:
-    """A cluster."""
+    """A cluster on one store."""
 
     def __init__(
         self, directory: Path, *, kinds: Sequence[str] = ("Widget",), seed: int = 1
@@ -337,13 +338,13 @@ class World:
         return decode_epoch(item.value)
 
     async def stored(self, name: str, kind: str = "Widget") -> str:
-        """The version in which an object is stored."""
+        """Returns the version in which an object is stored."""
         item = await self.storage.get(Key(f"/registry/{GROUP}/{_plural(kind)}/ns/{name}"))
         assert item is not None
         return str(orjson.loads(open_any(item.value).value)["apiVersion"]).partition("/")[2]
 
     async def key_of(self, name: str, kind: str = "Widget") -> str:
-        """The encryption key that an object is stored under."""
+        """Returns the encryption key of a stored object."""
         item = await self.storage.get(Key(f"/registry/{GROUP}/{_plural(kind)}/ns/{name}"))
         assert item is not None
         return open_any(item.value).key_id
@@ -360,7 +361,7 @@ def _plural(kind: str) -> str:
 async def open_world(
     directory: Path, *, kinds: Sequence[str] = ("Widget",), seed: int = 1
 ) -> AsyncIterator[World]:
-    """A cluster without servers; whatever promise was broken in it is raised at its end."""
+    """Yields a cluster without servers; any broken invariant is raised at the end."""
     world = World(directory, kinds=kinds, seed=seed)
     try:
         yield world

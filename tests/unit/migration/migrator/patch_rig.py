@@ -1,7 +1,8 @@
 """A server with objects in the old version, and a client whose requests a test can delay or fail.
 
 The server is a real one on an in-memory store. Sleeping takes no real time, so a test with eight
-retries is as quick as one without retries."""
+retries is as quick as one without retries.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A cluster for the migrator's tests: real servers on one in-memory store, with injected faults.
 
 Objects are written to the store directly in the old version, as an older release left them, and
-tests check every raw value."""
+tests check every raw value.
+"""
 
 from __future__ import annotations
 

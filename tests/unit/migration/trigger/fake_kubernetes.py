@@ -1,7 +1,8 @@
 """A cluster that is not restow, for the trigger's tests: several servers, CRDs, no epochs.
 
 It extends the fake API server of the client's tests with discovery per server, status subresources
-and conditional patches."""
+and conditional patches.
+"""
 
 from __future__ import annotations
 

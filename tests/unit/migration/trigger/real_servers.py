@@ -1,7 +1,8 @@
 """Real API servers of several releases in this process, on one store and simulated time.
 
 A client calls the handler chain of a server directly through an in-process transport, without
-sockets, so time advances only when a test advances it. Faults can be injected."""
+sockets, so time advances only when a test advances it. Faults can be injected.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Controllers started and stopped by tests, with their events and metrics recorded.
 
-Time is simulated: a test waits for a condition while time advances."""
+Time is simulated: a test waits for a condition while time advances.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The tests play the migrator: they let a server rewrite each object, twice, and set the migration to
 succeeded and verified. At the end of each test the store is audited: no object is stored in a
-version that the StorageState does not list."""
+version that the StorageState does not list.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ between two actions and within one, or lose their watch. The world checks after 
 persisted hashes cover every stored object (M4, and M14 where servers keep the state) and the
 persisted keys every key that an object is stored under (M17), at every
 decision that heartbeat, current hash and appended hash are one conditional write (M6) and that a
-stale state becomes unknown (M7), and that every narrowing is correct (M5)."""
+stale state becomes unknown (M7), and that every narrowing is correct (M5).
+"""
 
 from __future__ import annotations
 

@@ -248,7 +248,8 @@ def test_a_late_migration_of_a_paused_controller_never_counts() -> None:
 
     Conditional updates of the state alone would not detect this: the creation of a migration cannot
     be
-    conditional on the state. Its record does."""
+    conditional on the state. Its record does.
+    """
     world = World(source="discovery", kept=False)
     world.serve("s0", "h1")
     world.objects = {"a": "h0", "b": "h0"}

@@ -5,7 +5,8 @@ on what they read before. There are two variants: in one the servers *keep* the 
 does
 (a version is in the state before a server writes it, with an epoch); in a *bare* one only the
 trigger
-writes the state."""
+writes the state.
+"""
 
 from __future__ import annotations
 
@@ -445,7 +446,8 @@ class Controller:
         """M5: the state lists what was stored when the servers were read.
 
         By reports, that is the earliest of the last readings: all others have followed it, and no
-        server had changed before its own."""
+        server had changed before its own.
+        """
         stored = self.stored
         if self.world.source == "discovery-ha":
             names = {each.reporter_id for each in action.status.reports}
