@@ -1,4 +1,4 @@
-"""Random scenarios from a seed, and what must be true after them, whatever has happened."""
+"""Random scenarios from a seed, and the invariants that hold after any of them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ FAULTS = (
 )
 
 
-NEIGHBOURS = ("x+1", "x+2")
-"""Releases that can run together, and go up and down."""
+COMPATIBLE_RELEASES = ("x+1", "x+2")
+"""Releases that can run together, and be upgraded and downgraded."""
 
 
 KEY_FILES = ("k1", "k1,identity", "identity,k1", "k2,k1", "k2,k1,identity", "k1,k2", "k2")
-"""What the configuration files of servers may say at some moment of a rotation."""
+"""Possible configuration files of servers during a key rotation."""
 
 
 def random_scenario(
@@ -56,10 +56,11 @@ def random_scenario(
     *,
     mode: str,
     steps: int,
-    releases: Sequence[str] = NEIGHBOURS,
+    releases: Sequence[str] = COMPATIBLE_RELEASES,
     with_keys: bool = False,
 ) -> str:
-    """A scenario: servers of some releases come, go, suffer, and write; `with_keys`: they encrypt,
+    """Returns a scenario: servers of some releases start, stop, fail, and write; `with_keys`: they
+    encrypt,
     and their keys change while they run."""
     random = Random(f"{mode}/{seed}{'/keys' if with_keys else ''}")
     size = random.randint(2, 4)
@@ -85,7 +86,7 @@ def random_scenario(
                     state[name] = "running" if verb == "wake" else "ended"
             case _:
                 verb = random.choice(
-                    ("stop", "kill", "pause", "cut", "mend", "faults", "faults", "hang-up")
+                    ("stop", "kill", "pause", "cut", "restore", "faults", "faults", "hang-up")
                     + ("send",) * 6 + ("advance",) * 5 + ("keys",) * 5 * with_keys
                 )  # fmt: skip
                 if verb in ("stop", "kill", "pause"):
@@ -105,10 +106,12 @@ def random_scenario(
 
 
 async def check_healed(cluster: Cluster) -> None:
-    """All that run are registered, agree as their entries say, and write; the dead left nothing."""
+    """All running servers are registered, agree as their entries say, and write; no entry of an
+    expired
+    server remains."""
     running = {node.id: node for node in cluster.running().values()}
     if not running:
-        return  # Nobody is left who could tidy up.
+        return  # no server remains to run the garbage collection
     stuck = {
         name: node.server.coordinator.pending(node.server.resource())
         for name, node in cluster.running().items()
@@ -176,11 +179,12 @@ async def _check_writes(cluster: Cluster) -> None:
 
 
 def check_history(cluster: Cluster, *, is_fenced: bool) -> None:
-    """At every revision there ever was: what is written is reported, agreed on and listed; lives
-    are never repeated, lists only grow, and nobody loses an identity without a reason."""
+    """At every revision: each written version is reported, agreed on and listed; server IDs are
+    never
+    reused, lists only grow, and each server keeps its identity unless it was disturbed."""
     now: dict[Key, Item] = {}
     past: set[Key] = set()
-    lives: dict[str, set[str]] = {}
+    incarnations: dict[str, set[str]] = {}
     epoch, persisted = 0, frozenset[str]()
     for entry in cluster.storage._log:
         before = dict(now)
@@ -191,7 +195,7 @@ def check_history(cluster: Cluster, *, is_fenced: bool) -> None:
             else:
                 if event.key.startswith(SERVERS_PREFIX):
                     assert event.key not in past, f"{event.key} has come back"
-                    _note_life(lives, event.key, event.value)
+                    _note_incarnation(incarnations, event.key, event.value)
                 now[event.key] = Item(event.key, event.value, event.revision, event.created)
         for event in entry.events:
             if event.key.startswith(WIDGETS_ROOT) and event.value is not None:
@@ -208,18 +212,18 @@ def check_history(cluster: Cluster, *, is_fenced: bool) -> None:
             persisted = hashes
     for node in (*cluster.nodes.values(), *cluster.ended):
         if not node.was_disturbed:
-            count = len(lives.get(node.server.name, ()))
+            count = len(incarnations.get(node.server.name, ()))
             assert count <= 1, f"{node.server.name} had {count} identities, undisturbed"
 
 
-def _note_life(lives: dict[str, set[str]], key: str, value: bytes) -> None:
+def _note_incarnation(incarnations: dict[str, set[str]], key: str, value: bytes) -> None:
     record = decode_record(value)
     assert isinstance(record, ServerRecord)
-    lives.setdefault(record.host, set()).add(key)
+    incarnations.setdefault(record.host, set()).add(key)
 
 
 def _check_entries(now: dict[Key, Item]) -> None:
-    """Each server has one entry, and can read all that is stored."""
+    """Each server has one entry, and can decode all stored objects."""
     entries = decode_report(now[report_key(WIDGETS)]).report.entries
     ids = [entry.server_id for entry in entries]
     assert len(ids) == len(set(ids)), "a server has two entries"

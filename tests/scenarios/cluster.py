@@ -1,4 +1,4 @@
-"""Servers with names on faulty wires, and what their store says of one resource."""
+"""Named servers with faulty connections to the store, and queries about one resource."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFERRED = {release: f"{GROUP}/{storage}" for release, (_, storage) in RELEASES
 
 
 class Node:
-    """A server with a name, its wire, and what it has been through."""
+    """A named server, its connection, and its disturbances."""
 
     def __init__(self, server: Server, wire: Wire, release: str, mode: str) -> None:
         self.server = server
@@ -35,7 +35,7 @@ class Node:
         self.is_running = True
         self.is_paused = False
         self.was_disturbed = False
-        """Whether anything has happened for which it may lose its identity."""
+        """Whether an event has occurred that may cost it its identity."""
 
     @property
     def id(self) -> str:
@@ -53,7 +53,7 @@ class Node:
         self.wire.link.look_again()
 
     async def end(self) -> None:
-        """End at once, as if killed."""
+        """Ends at once, as if killed."""
         self.is_running = False
         await self.cancel_start()
         await self.server.kill()
@@ -66,7 +66,7 @@ class Node:
 
 
 class Cluster(World):
-    """A world of small catalogues, in which servers have names."""
+    """A world of small catalogs with named servers."""
 
     def __init__(self, directory: Path, *, kinds: Sequence[str] = ("Widget",), seed: int) -> None:
         super().__init__(directory, kinds=kinds, seed=seed)
@@ -76,7 +76,7 @@ class Cluster(World):
         self.ended: list[Node] = []
 
     def node(self, name: str, release: str, **options: Any) -> Node:
-        """A new server under a name; the one that had it before must have ended."""
+        """Returns a new server with a name; an earlier one with it must have ended."""
         old = self.nodes.get(name)
         if old is not None:
             assert not old.is_running, f"{name} is running"
@@ -88,7 +88,7 @@ class Cluster(World):
         return node
 
     async def begin(self, node: Node) -> None:
-        """Start it in the background."""
+        """Starts the server in the background."""
         await node.server.caches.start()
         work = node.server.coordinator.start()
         node.starting = asyncio.create_task(work, name=f"start {node.server.name}")
@@ -97,7 +97,7 @@ class Cluster(World):
         return {name: node for name, node in self.nodes.items() if node.is_running}
 
     def name_of(self, server_id: str) -> str:
-        """What the server with an id is called here."""
+        """Returns the name of the server with an ID."""
         for name, node in self.nodes.items():
             if node.id == server_id:
                 return name
@@ -108,7 +108,7 @@ class Cluster(World):
         return [decode_vote(item).vote for item in found if item.key.endswith(".widgets")]
 
     async def selected(self) -> str | None:
-        """What is selected, at the key of the fence."""
+        """Returns the selected version, from the key that the fence compares."""
         found = (await self.storage.range(Span.of_prefix(SELECTED_PREFIX + WIDGETS))).items
         return found[0].value.decode() if found else None
 
@@ -119,7 +119,7 @@ class Cluster(World):
 
 
 def _small(catalog: Catalog) -> Catalog:
-    """Only what coordination itself needs, and the kinds of the scenario."""
+    """Returns the resources for coordination, and the kinds of the scenario."""
     kept = [r for r in catalog if r.kind.pinned or r.kind.group_resource.group == GROUP]
     return Catalog(kept, name=catalog.name)
 

@@ -1,8 +1,9 @@
-"""A definition of gadgets, written to the store as the API would write it.
+"""A CRD for gadgets, written to the store as the API would write it.
 
-Each change is one guarded transaction that leaves a definition as the server with the
-housekeeping turn would have accepted it. `storedVersions` grow in the write that makes a version
-the stored one, and shrink only with proof. Not here: servers.
+Each change is one guarded transaction that leaves the CRD as the server with the leader lock would
+accept it. `storedVersions` grow in the write that changes the storage version, and shrink only
+after
+verification. Not here: servers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PLURAL = "gadgets"
 NAME = f"{PLURAL}.{GROUP}"
 KEY = definition_key(NAME)
 GADGETS = name_of(GroupResource(GROUP, PLURAL))
-"""What its StorageVersion is called."""
+"""The name of its StorageVersion."""
 GADGETS_ROOT = f"/registry/{GROUP}/{PLURAL}/"
 _OPEN_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -54,7 +55,7 @@ def api_version(version: str) -> str:
 
 
 class Gadgets:
-    """Writes the definition, and knows what it says."""
+    """Reads and writes the CRD."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -72,7 +73,7 @@ class Gadgets:
     async def create(
         self, versions: Sequence[str], *, plural: str = PLURAL, kind: str = KIND
     ) -> Revision:
-        """Create the CRD; the first version is the stored one."""
+        """Creates the CRD; the first version is the storage version."""
         self._made += 1
         names = {
             "plural": plural,
@@ -115,7 +116,7 @@ class Gadgets:
         return await self._commit(RevisionIs(KEY, item.revision), *guards, write=put)
 
     async def store_in(self, version: str) -> Revision:
-        """Make a version the stored one; it is added if it is new."""
+        """Changes the storage version; the version is added if it is new."""
 
         def edit(obj: dict[str, Any]) -> None:
             _add(obj, version)
@@ -127,11 +128,11 @@ class Gadgets:
         return await self.change(edit)
 
     async def add(self, version: str) -> Revision:
-        """Serve one more version."""
+        """Serves another version."""
         return await self.change(lambda obj: _add(obj, version))
 
     async def drop(self, version: str) -> Revision:
-        """Serve a version no more. Only one that is not stored may go."""
+        """Removes a version, which must not be in storedVersions."""
         definition = await self.now()
         assert version not in (*definition.stored_versions, definition.storage_version)
 
@@ -142,10 +143,11 @@ class Gadgets:
         return await self.change(edit)
 
     async def trim(self) -> bool:
-        """List only the stored version, if it is proven that nothing else is stored.
+        """Lists only the storage version, if no object is stored in another one.
 
-        All servers write it, none can have begun to write another while the report is the same,
-        and no object is in another.
+        All servers write it, none can have started to write another while the StorageVersion is the
+        same,
+        and no object is stored in another.
         """
         definition = await self.now()
         item = await self._storage.get(report_key(GADGETS))
@@ -162,7 +164,7 @@ class Gadgets:
         return True
 
     async def note(self, text: str = "all is well") -> Revision:
-        """Say something in its status that changes nothing."""
+        """Changes its status without an effect on servers."""
 
         def edit(obj: dict[str, Any]) -> None:
             conditions = [each for each in obj["status"]["conditions"] if each["type"] != "Noted"]
@@ -172,7 +174,7 @@ class Gadgets:
         return await self.change(edit)
 
     async def refuse_names(self) -> Revision:
-        """Take its names away, as happens when somebody else has them."""
+        """Withdraws its names, as happens in a name conflict."""
 
         def edit(obj: dict[str, Any]) -> None:
             obj["status"]["conditions"] = [{"type": "NamesAccepted", "status": "False"}]
@@ -181,7 +183,7 @@ class Gadgets:
         return await self.change(edit)
 
     async def delete(self) -> Revision:
-        """Ask for its end: it closes, and waits for its instances."""
+        """Requests its deletion: it closes, and waits for its instances."""
 
         def edit(obj: dict[str, Any]) -> None:
             obj["metadata"]["deletionTimestamp"] = "2024-01-02T00:00:00Z"
@@ -189,18 +191,18 @@ class Gadgets:
         return await self.change(edit)
 
     async def remove(self) -> Revision:
-        """End it. Its instances must be gone."""
+        """Removes it. Its instances must be gone."""
         item = await self._storage.get(KEY)
         assert item is not None
         assert not await self.instances()
         return await self._commit(RevisionIs(KEY, item.revision), write=Delete(KEY))
 
     async def remove_by_force(self) -> Revision:
-        """End it with its finalizers patched away: its instances stay."""
+        """Removes it with its finalizers patched away: its instances remain."""
         return await self._commit(write=Delete(KEY))
 
     async def instances(self) -> list[str]:
-        """The names of its objects."""
+        """Returns the names of its objects."""
         found = (await self._storage.range(Span.of_prefix(GADGETS_ROOT))).items
         return [item.key.rpartition("/")[2] for item in found]
 

@@ -1,6 +1,6 @@
-"""Random scenarios about a definition, from a seed, and what must be true after them.
+"""Random scenarios with a CRD, from a seed, and the invariants that hold after them.
 
-The audited store judges every commit while they happen; here is what only the end can tell.
+The audited store checks every commit meanwhile; these checks are for the end.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tests.unit.storageversion.world import GROUP
 
 RELEASE = "x+1"
 VERSIONS = ("v1", "v2", "v3", "v4")
-DEFINING = 0.3
-"""How much of what happens is about the definition."""
+CRD_STEPS = 0.3
+"""The fraction of the steps that concern the CRD."""
 OBJECTS = 6
-"""Few names, so that objects are changed as often as made."""
+"""Few names, so that objects are updated as often as created."""
 
 
 def random_scenario(seed: int, *, mode: str, steps: int) -> str:
-    """Servers come, go and suffer; a definition changes, goes and comes back; gadgets are written.
+    """Servers start, stop and fail; a CRD changes, is deleted and recreated; gadgets are written.
 
-    Without a fence the definition does not go: what was sent before may land afterwards.
+    Without a fence the CRD is not deleted: earlier requests may commit afterwards.
     """
     random = Random(f"custom/{mode}/{seed}")
     size = random.randint(2, 3)
@@ -36,7 +36,7 @@ def random_scenario(seed: int, *, mode: str, steps: int) -> str:
     state["s1"] = "running"
     for _ in range(steps):
         name = f"s{random.randint(1, size)}"
-        if random.random() < DEFINING:
+        if random.random() < CRD_STEPS:
             lines += _of_definition(random, state, is_fenced=mode != "loose")
             continue
         match state.get(name, "ended"):
@@ -58,7 +58,7 @@ def random_scenario(seed: int, *, mode: str, steps: int) -> str:
 
 def _of_server(random: Random, name: str, state: dict[str, str]) -> str:
     verb = random.choice(
-        ("stop", "kill", "pause", "cut", "mend", "faults", "faults", "hang-up")
+        ("stop", "kill", "pause", "cut", "restore", "faults", "faults", "hang-up")
         + ("gadget",) * 8 + ("advance",) * 6
     )  # fmt: skip
     match verb:
@@ -91,13 +91,13 @@ def _of_definition(random: Random, state: dict[str, str], *, is_fenced: bool) ->
         case "settle":
             return ["advance 2s", "trim", f"drop {version}"]
         case "burst" if running:
-            # Writes are under way when the version changes, and changes again.
+            # Writes are in flight when the storage version changes twice.
             writer = random.choice(running)
             lines = [f"gadget {name} o{random.randint(1, OBJECTS)}" for name in running]
             return [*lines, f"store {version}", f"gadget {writer} o1", "advance 0.06s",
                     f"store {random.choice(VERSIONS)}"]  # fmt: skip
         case "expire" if running:
-            # A server is taken for dead; when it wakes the definition is another one.
+            # A server expires; when it resumes, the CRD has changed.
             name = random.choice(running)
             return [f"gadget {name} o1", f"pause {name}", f"advance {random.choice((17, 20))}s",
                     f"store {version}", "trim", f"wake {name}", f"gadget {name} o2",
@@ -118,7 +118,7 @@ def _some(random: Random) -> str:
 
 
 async def check_custom_healed(cluster: CustomCluster) -> None:
-    """All that run serve what is defined, as it is defined, and agree; or nothing is left of it."""
+    """All running servers serve the CRD as it is, and agree; or nothing of it is left."""
     running = list(cluster.running().values())
     if not running:
         return
@@ -160,7 +160,7 @@ async def _check_writes(cluster: CustomCluster, running: list[Node], wanted: str
 
 
 async def _check_nothing_left(cluster: CustomCluster, running: list[Node]) -> None:
-    """But a state may be, if all who knew the definition have died with it."""
+    """A StorageState may remain, if all servers that knew the CRD ended with it."""
     for node in running:
         found = node.server.catalog.named(GROUP, PLURAL)
         assert found is None, f"{node.server.name} hosts what is not defined"
@@ -172,7 +172,7 @@ async def _check_nothing_left(cluster: CustomCluster, running: list[Node]) -> No
 
 
 def check_understanding(cluster: CustomCluster) -> None:
-    """At every revision: no entry encodes what another entry cannot decode."""
+    """At every revision: no entry encodes a version that another entry cannot decode."""
     for logged in cluster.storage._log:
         for event in logged.events:
             if event.key != report_key(GADGETS) or event.value is None:

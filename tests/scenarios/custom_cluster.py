@@ -1,17 +1,17 @@
-"""Servers that host what is defined, on faulty wires, and commands of scenarios about gadgets.
+"""Servers with custom resources on faulty connections, and scenario commands for gadgets.
 
-    define v1 v2       make the definition; the first version is stored   (nothing if it is there)
-    store v2           make a version the stored one, adding it if need be
-    add v3             serve one more                        drop v3     one less, if it may go
-    trim               list only the stored version, if that is proven
-    note               change its status only
-    undefine           ask for its end
-    finish s1          s1 deletes the instances, and the definition when none is left; as its
-                       finalizer says: only when all servers have closed it
-    gadget s1 a        write a gadget, and do not wait
+    define v1 v2       create the CRD with the first version as storage version (no-op if it exists)
+    store v2           change the storage version, adding it if necessary
+    add v3             serve another version                 drop v3     remove one, if not stored
+    trim               list only the storage version, if verified
+    note               change only the status
+    undefine           request the deletion
+    finish s1          s1 deletes the instances, and the CRD when none is left; like its
+                       finalizer only after all servers have closed it
+    gadget s1 a        write a gadget, without waiting
 
-A command that the API would refuse does nothing, as scenarios are made by chance. Not here: which
-scenarios there are (`custom_chaos`).
+A command that the API would reject does nothing, as scenarios are random. Not here: the scenarios
+(`custom_chaos`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CustomCluster(Cluster):
 
 
 class CustomRunner(Runner):
-    """Plays scenarios with definitions."""
+    """Runs scenarios with CRDs."""
 
     cluster: CustomCluster
 
@@ -59,7 +59,7 @@ class CustomRunner(Runner):
         return self.cluster.gadgets
 
     async def _note_end_of_start(self, name: str, node: Node) -> None:
-        """A server that cannot read what is defined ends as well."""
+        """A server that cannot read the CRDs stops as well."""
         task = node.starting
         if task is not None and task.done() and not task.cancelled():
             error = task.exception()
@@ -94,7 +94,7 @@ class CustomRunner(Runner):
         await self.cluster.clock.settle()
 
     async def do_trim(self) -> None:
-        """Without a fence there is no proof: what was sent may still land."""
+        """Without a fence there is no verification: earlier requests may still commit."""
         if await self._gadgets.read() is not None and self.cluster.storage.is_fenced:
             await self._gadgets.trim()
         await self.cluster.clock.settle()
@@ -110,7 +110,7 @@ class CustomRunner(Runner):
         await self.cluster.clock.settle()
 
     async def do_finish(self, name: str) -> None:
-        """Begun here; it goes on while other things happen, and may fail."""
+        """Starts in the background, concurrently with later commands, and may fail."""
         self.sent.append(asyncio.create_task(self._finish(name), name=f"finish {name}"))
         await self.cluster.clock.settle()
 

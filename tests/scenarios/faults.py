@@ -1,7 +1,7 @@
-"""A server's wire to the store in a scenario: its time is moved by hand, and it can end the server.
+"""A server's connection to the store in a scenario: on simulated time, and able to kill the server.
 
-It lies between the server's `Line` and the audited store. Besides all that may go wrong on any wire
-the server can die right before or right after its n-th commit.
+It lies between the server's `Line` and the audited store. Besides the faults of other connections
+the server can be killed right before or right after its n-th commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Moment = Literal["before", "after"]
 
 
 class Link(wires.Link):
-    """What takes no time is there at once."""
+    """Calls without a delay run at once."""
 
     def __init__(self, clock: SimulatedClock, seed: str) -> None:
         super().__init__(seed, Counter())
@@ -38,14 +38,14 @@ class Link(wires.Link):
 
 
 class Wire(wires.StoreWire):
-    """One server's faulty way to the store."""
+    """The faulty connection of one server to the store."""
 
     def __init__(self, storage: Storage, clock: SimulatedClock, seed: str) -> None:
         super().__init__(storage, Link(clock, seed))
         self.crash_at: tuple[int, Moment] | None = None
         self.crashed = asyncio.Event()
         self._last: Transaction | None = None
-        """After which it dies."""
+        """The commit after which it is killed."""
 
     def _sent(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         number = self.commits + 1
@@ -55,7 +55,7 @@ class Wire(wires.StoreWire):
             return never
         if self.crash_at == (number, "after"):
             self._last = transaction
-            _unheard = super()._sent(transaction)
+            _ignored = super()._sent(transaction)
             return never
         return super()._sent(transaction)
 

@@ -1,4 +1,4 @@
-"""A store in memory that loses transactions and answers, as it is told."""
+"""An in-memory store that loses transactions and replies on request."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class LossyStorage(MemoryStorage):
     def __init__(self) -> None:
         super().__init__()
         self.fates: Iterator[Fate] = iter(())
-        """What becomes of the next commits; then all are done."""
+        """The results of the next commits; later ones succeed."""
         self.reads_fail = False
         self.watches_fail = False
         self.commits: list[Transaction] = []
         self.late: list[Transaction] = []
-        """Lost ones, which may still land."""
+        """Lost transactions that may still commit."""
         self._broken = asyncio.Event()
 
     async def commit(self, transaction: Transaction) -> Outcome:
@@ -56,11 +56,11 @@ class LossyStorage(MemoryStorage):
         return await super().get(key, revision=revision)
 
     async def land(self) -> Outcome:
-        """Have the oldest lost transaction arrive after all."""
+        """Commits the oldest lost transaction after all."""
         return await super().commit(self.late.pop(0))
 
     def break_watches(self) -> None:
-        """End all watches with an error, and let none begin."""
+        """Ends all watches with an error, and rejects new ones."""
         self.watches_fail = True
         self._broken.set()
 

@@ -1,28 +1,28 @@
-"""Runs scenario files: one command a line, `#` begins a comment.
+"""Runs scenario files: one command per line, `#` begins a comment.
 
     start s1 x+1 [mode=strict] [change-mode] [force] [keys=k2,k1,identity]
                                                        start, and wait until it has registered
-    begin s1 x+1 ...                                   start, and do not wait
-    crash s1 at commit 3 before|after                  said before its start: it dies there
-    stop s1        withdraw and end            kill s1     end without a word
+    begin s1 x+1 ...                                   start, without waiting
+    crash s1 at commit 3 before|after                  before its start: it is killed there
+    stop s1        withdraw and end            kill s1     end without withdrawing
     pause s1       SIGSTOP                     wake s1     SIGCONT
-    cut s1         nothing gets through        mend s1     everything does, faults end too
+    cut s1         block the connection        restore s1  unblock it and end all faults
     faults s1 reply_lost=0.1 error=0.5 ...     chances, see `wires.Chances`; also before its start
-    keys s1 k2,k1  its encryption keys, the one to write with first, if that is not refused
-    advance 17s                                move time on
-    write s1 a     write, and wait for it      send s1 a   write, and do not wait
+    keys s1 k2,k1  its encryption keys, the write key first, unless they are rejected
+    advance 17s                                advance time
+    write s1 a     write, and wait for it      send s1 a   write, without waiting
     narrow v1      the state lists one version only, as after a verified migration
-    recreate-state the state is deleted and created again by hand, which leaves it without a status
-    foreign-lease k 60   a kube-apiserver that does not take part shows a lease of so many seconds
-    plant b v2     an object appears in the store, as such a server writes it
-    hang-up        the clients of all writes that were sent go away
-    heal           wake and mend all, and let two minutes pass
-    seed 7         what all chance comes from, if not 1
+    recreate-state the state is deleted and created again by a client, without a status
+    foreign-lease k 60   a kube-apiserver that does not participate has a lease of 60 seconds
+    plant b v2     an object is written to the store, as such a server does
+    hang-up        the clients of all sent writes disconnect
+    heal           wake and restore all servers, and advance two minutes
+    seed 7         the seed of all random decisions, if not 1
     expect <what> ...                          see `EXPECTATIONS`
 
 Versions are written without their group. A file may begin with `each n=1..3 mode=report,strict`:
-it is run once for every combination, with `{n}` and `{mode}` replaced. A wrong expectation is
-reported with its place, what was expected and what was seen.
+it is run once for every combination, with `{n}` and `{mode}` replaced. A failed expectation is
+reported with its position, the expected and the actual value.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ NONE = "none"
 
 
 class ScenarioFailed(AssertionError):
-    """An expectation of a scenario was wrong."""
+    """An expectation of a scenario was not met."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One command, and where it stands."""
+    """One command and its position."""
 
     place: str
     text: str
@@ -91,7 +91,7 @@ class Scenario:
 
 
 def scenarios_of(path: Path) -> Iterator[Scenario]:
-    """The scenarios of a file: one, or one for each combination of its first line."""
+    """Yields the scenarios of a file: one, or one per combination of its first line."""
     text = path.read_text(encoding="utf-8")
     whole = Scenario.of_text(path.stem, text, place=f"{path.parent.name}/{path.name}")
     if whole.lines[0].words[0] != "each":
@@ -116,7 +116,7 @@ def _alternatives(word: str) -> tuple[str, list[str]]:
 
 
 class Runner:
-    """Plays one scenario on a cluster."""
+    """Runs one scenario on a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -148,11 +148,11 @@ class Runner:
     # Commands.
 
     async def do_seed(self, seed: str) -> None:
-        """The cluster was made with it."""
+        """Checks that the cluster uses this seed."""
         assert self.cluster.seed == int(seed)
 
     async def do_start(self, name: str, release: str, *options: str) -> None:
-        """Wait until it is there, has crashed, or was refused (which only `expect` tells)."""
+        """Waits until it is registered, has crashed, or was refused (which `expect` checks)."""
         node = await self._begin(name, release, options)
         began_at = self.cluster.clock.monotonic()
         assert node.starting is not None
@@ -196,7 +196,7 @@ class Runner:
         return node
 
     async def _note_end_of_start(self, name: str, node: Node) -> None:
-        """A server that does not reach the store before it has joined ends; it may do so."""
+        """A server that cannot reach the store before it has joined may stop."""
         if node.starting is None or not node.starting.done() or node.starting.cancelled():
             return
         error = node.starting.exception()
@@ -214,7 +214,7 @@ class Runner:
         self._crashes[name] = (int(number), moment)
 
     async def do_keys(self, name: str, names: str) -> None:
-        """As a new configuration file is taken: checked, then in force."""
+        """Applies a new configuration file: checked first, then in effect."""
         server = self.cluster.nodes[name].server
         assert server.keys is not None, f"{name} does not encrypt"
         try:
@@ -246,7 +246,7 @@ class Runner:
         node = self.cluster.nodes[name]
         node.was_disturbed = node.wire.link.is_cut = True
 
-    async def do_mend(self, name: str) -> None:
+    async def do_restore(self, name: str) -> None:
         node = self.cluster.nodes[name]
         node.wire.link.is_cut, node.wire.link.chances = False, Chances()
         node.wire.link.look_again()
@@ -269,7 +269,7 @@ class Runner:
         await self.cluster.clock.advance(float(seconds.removesuffix("s")))
 
     async def do_write(self, name: str, obj: str) -> None:
-        """What refuses it is kept for `expect refused`."""
+        """A rejection is kept for `expect refused`."""
         self._refusals.pop(name, None)
         node = self.cluster.nodes[name]
         try:
@@ -318,7 +318,7 @@ class Runner:
         await self._plant(Put(Key(f"/registry/{GROUP}/widgets/ns/{name}"), orjson.dumps(obj)))
 
     async def _plant(self, write: Put) -> None:
-        """Past the audit, which knows the rules of servers that take part."""
+        """Without the audit, which has the rules of participating servers only."""
         await MemoryStorage.commit(self.cluster.storage, Transaction((), (write,)))
         await self.cluster.clock.settle()
 
@@ -339,7 +339,7 @@ class Runner:
 
     async def do_heal(self) -> None:
         for name, node in self.cluster.running().items():
-            await self.do_mend(name)
+            await self.do_restore(name)
             node.wake()
         await self.cluster.clock.advance(HEAL_SECONDS)
         for name, node in self.cluster.running().items():
@@ -365,7 +365,7 @@ class Runner:
         return _short(await self.cluster.common())
 
     async def selected(self, wanted: list[str]) -> str:
-        """What the ballot and the key of the fence say; they are the same."""
+        """The selected version of the vote and of the fence, which must be equal."""
         votes, selected = await self.cluster.votes(), await self.cluster.selected()
         if [vote.selected for vote in votes] != ([] if selected is None else [selected]):
             return f"{selected} at the fence, {[vote.selected for vote in votes]} voted for"
@@ -406,14 +406,14 @@ class Runner:
         return f"{report.conditions[0].status} {report.conditions[0].reason}"
 
     async def keys(self, wanted: list[str]) -> str:
-        """The encryption key that each server writes with."""
+        """The encryption key of each server."""
         report = await self.cluster.report()
         if report is None:
             return NONE
         return self._pairs((entry.server_id, _key_name(entry.key_id)) for entry in report.entries)
 
     async def sealed(self, wanted: list[str]) -> str:
-        """The encryption key that an object is stored under."""
+        """The encryption key of a stored object."""
         return f"{wanted[0]} {_key_name(await self.cluster.key_of(wanted[0]))}"
 
     async def persisted_keys(self, wanted: list[str]) -> str:
@@ -436,7 +436,7 @@ class Runner:
         return not server.coordinator.completed and wanted[1] in reason, reason
 
     async def refused(self, wanted: list[str]) -> tuple[bool, str]:
-        """Its last write, or its start, was refused with a text."""
+        """Its last write, or its start, was rejected with a text."""
         reason = self._refusals.get(wanted[0], "not refused")
         return wanted[1] in reason, reason
 
@@ -445,12 +445,12 @@ class Runner:
         return not any(reasons.values()), str(reasons)
 
     async def renamed(self, wanted: list[str]) -> tuple[bool, str]:
-        """The server has taken a new identity since it joined."""
+        """The number of identities that the server has had."""
         keys = {event.key for event in _history(self.cluster) if event.value is not None}
-        lives = [key for key in keys if key.startswith("/restow/servers/")]
+        incarnations = [key for key in keys if key.startswith("/restow/servers/")]
         node = self.cluster.nodes[wanted[0]]
         first = f"{node.server.name!r}"
-        found = [key for key in lives if await self._host(key) == node.server.name]
+        found = [key for key in incarnations if await self._host(key) == node.server.name]
         return len(found) == int(wanted[1]), f"{first} has had {len(found)} identities"
 
     async def _host(self, key: str) -> str:
@@ -490,7 +490,7 @@ EXPECTATIONS: dict[str, Callable[[Runner, list[str]], Awaitable[Seen]]] = {
 
 
 def _key_name(key_id: str) -> str:
-    """As scenarios call it."""
+    """The key's name in scenarios."""
     return key_id.split(":")[1] if ":" in key_id else IDENTITY
 
 

@@ -1,4 +1,4 @@
-"""Random scenarios: nothing that happens breaks a promise, and when it ends all is well again."""
+"""Random scenarios: no fault violates an invariant, and afterwards the cluster recovers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sizes import SIZES
 from tests.unit.storageversion.world import RELEASES
 
 GROUPS = 10
-"""Seeds are tested in so many tests, to see roughly where one fails."""
+"""Seeds are divided among this many tests, to locate failures."""
 
 pytestmark = pytest.mark.area("coordination")
 
@@ -21,8 +21,9 @@ pytestmark = pytest.mark.area("coordination")
 @pytest.mark.parametrize("group", range(GROUPS))
 @pytest.mark.parametrize("mode", ["report", "strict", "loose"])
 async def test_servers_recover_from_whatever_happens(mode: str, group: int, tmp_path: Path) -> None:
-    """Two minutes after all faults have ended every server that runs is registered, agreement is
-    what the entries say, the dead have left nothing, and writes succeed. The audited store checks
+    """Two minutes after all faults have ended every running server is registered, the agreement
+    matches
+    the entries, no entry of an expired server is left, and writes succeed. The audited store checks
     every commit, and the history is checked at its end."""
     for seed in range(group, SIZES.coordination_seeds, GROUPS):
         text = random_scenario(seed, mode=mode, steps=SIZES.coordination_steps)
@@ -36,8 +37,9 @@ async def test_servers_recover_from_whatever_happens(mode: str, group: int, tmp_
 async def test_no_release_stores_what_another_that_runs_cannot_read(
     mode: str, tmp_path: Path
 ) -> None:
-    """Servers of all four releases come and go, as nobody should run them: some wait for ever, and
-    none breaks a promise."""
+    """Servers of all four releases start and stop in an unsupported order: some never become ready,
+    and none
+    violates an invariant."""
     for seed in range(SIZES.coordination_seeds // 3):
         text = random_scenario(
             seed, mode=mode, steps=SIZES.coordination_steps, releases=tuple(RELEASES)
@@ -50,9 +52,11 @@ async def test_no_release_stores_what_another_that_runs_cannot_read(
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
 async def test_keys_change_whatever_happens(mode: str, tmp_path: Path) -> None:
-    """Servers encrypt with keys that change while everything else happens to them, in an order
-    that no operator would choose: nothing is ever stored that one of them cannot read, or written
-    with a key that is not agreed on. Afterwards all are given the same keys, and agree."""
+    """Servers encrypt with keys that change under all other faults, in arbitrary order: no object
+    is stored
+    that a server cannot decrypt, or written with a key that is not agreed on. Afterwards all get
+    the
+    same keys, and agree."""
     for seed in range(SIZES.coordination_seeds // 3):
         text = random_scenario(seed, mode=mode, steps=SIZES.coordination_steps, with_keys=True)
         try:

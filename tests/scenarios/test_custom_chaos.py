@@ -1,4 +1,5 @@
-"""Random scenarios with a definition: whatever happens no promise breaks, and all is well again."""
+"""Random scenarios with a CRD: no fault violates an invariant, and afterwards the cluster
+recovers."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from tests.scenarios.runner import Scenario
 from tests.sizes import SIZES
 
 SEEDS = SIZES.coordination_seeds * 2 // 3
-"""Fewer than without definitions: one scenario takes longer."""
+"""Fewer than without CRDs: one scenario takes longer."""
 GROUPS = 5
-"""Seeds are tested in so many tests, to see roughly where one fails."""
+"""Seeds are divided among this many tests, to locate failures."""
 
 pytestmark = pytest.mark.area("coordination")
 
@@ -28,9 +29,10 @@ pytestmark = pytest.mark.area("coordination")
 async def test_custom_resources_survive_whatever_happens(
     mode: str, group: int, tmp_path: Path
 ) -> None:
-    """The stored version changes, versions come and go, the definition goes and comes back, while
-    servers write, suffer and die. The audited store checks every commit. Two minutes after all
-    faults have ended all that run serve what is defined, agree on its version, and write it."""
+    """The storage version changes, versions are added and removed, the CRD is deleted and
+    recreated, while
+    servers write, fail and are killed. The audited store checks every commit. Two minutes after all
+    faults have ended all running servers serve the CRD, agree on its version, and write it."""
     for seed in range(group, SEEDS, GROUPS):
         text = random_scenario(seed, mode=mode, steps=SIZES.coordination_steps)
         try:

@@ -1,4 +1,4 @@
-"""What would go wrong with the feature gate off if a rule were left out: a scenario shows it."""
+"""Mutants with the feature gate off, each without one rule: a scenario detects each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
 def _leaves_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server with mode off joins without a mark that outlives it."""
+    """A server with mode off joins without a persistent mark."""
 
     def marks(self: Membership, *, changes_modes: bool) -> tuple[Write, ...]:
         return (Put(MODES_KEY, self.id.encode()),) if changes_modes else ()
@@ -78,11 +78,11 @@ MUTANTS: dict[Mutate, str] = {
     _keeps_agreements: "gate_off",
     _reads_empty_as_nothing: "recreated_state",
 }
-"""With the scenario that shows it."""
+"""Each mutant with the scenario that detects it."""
 
 
 @pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
-async def test_a_rule_that_is_left_out_is_noticed(
+async def test_a_missing_rule_is_detected(
     mutate: Mutate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At least one combination of its scenario fails."""

@@ -1,4 +1,4 @@
-"""What would go wrong with keys if a rule were left out: each such cluster is found broken."""
+"""Mutants without one rule about encryption keys: a random scenario detects each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
 def _writes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server writes with its preferred key, whoever can read it."""
+    """A server writes with its preferred key, whether or not others can read it."""
 
     def key_use(self: ReportPlanner, resource: Resource, _living: object) -> KeyUse:
         keys, name = self._keys, resource.kind.group_resource
@@ -36,7 +36,7 @@ def _writes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fences_versions_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The encoder key does not tell the encryption key."""
+    """The encoder key does not include the encryption key."""
 
     def encoder_of(entry: StorageVersionEntry) -> bytes:
         return encode_encoder(Encoder(entry.encoding_version))
@@ -46,7 +46,7 @@ def _fences_versions_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _reads_whatever_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server registers beside others whose key it cannot read, and over values as well."""
+    """A server registers despite other servers' keys, or values, that it cannot read."""
     monkeypatch.setattr(registrar, "is_readable", lambda *_: True)
     monkeypatch.setattr(registrar, "_check_opened", lambda *_: None)
 
@@ -62,7 +62,7 @@ def _keeps_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _never_looks_at_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is stored before anything is known of it is not looked at."""
+    """Stored values of unknown versions are not scanned."""
 
     async def check_stored(_self: Registrar, _resource: Resource, _listed: object) -> None:
         return None
@@ -77,7 +77,7 @@ MUTANTS: dict[Mutate, int] = {
     _keeps_no_record: 0,
     _never_looks_at_the_store: 2,
 }
-"""With a seed that shows it."""
+"""Each mutant with a seed that detects it."""
 
 
 async def play(seed: int, directory: Path) -> None:
@@ -88,10 +88,10 @@ async def play(seed: int, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
-async def test_a_cluster_without_the_rule_breaks_a_promise(
+async def test_a_cluster_without_the_rule_violates_an_invariant(
     mutate: Mutate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same seed that breaks the mutant breaks nothing in the real thing."""
+    """The seed that detects the mutant finds no violation in the real implementation."""
     seed = MUTANTS[mutate]
     await play(seed, tmp_path)
     mutate(monkeypatch)

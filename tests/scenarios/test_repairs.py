@@ -1,4 +1,4 @@
-"""What a server does about a fence that has failed, when the store fails too."""
+"""How a server repairs a failed fence while the store fails too."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ pytestmark = pytest.mark.area("coordination")
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_repair_that_fails_is_tried_again_without_being_asked(
-    seed: int, tmp_path: Path
-) -> None:
-    """An encoder key was removed by hand, and the store is cut off while the write that finds it
-    out is repaired: the resource does not stay closed for ever."""
+async def test_a_failed_repair_is_retried_without_a_request(seed: int, tmp_path: Path) -> None:
+    """An encoder key was removed, and the store is unavailable during the repair by the write that
+    detects
+    it: the resource is opened later."""
     async with open_cluster(tmp_path, seed=seed) as cluster:
         await Runner(cluster).play(Scenario.of_text("made-up", "start s1 x+1\n"))
         node = cluster.nodes["s1"]

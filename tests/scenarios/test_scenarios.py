@@ -1,4 +1,4 @@
-"""The scenario files: the proposals' walk-throughs, row by row, and the paths around them."""
+"""The scenario files: the KEPs' examples, row by row, and further cases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.area("coordination")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-async def test_a_scenario_goes_as_written(scenario: Scenario, tmp_path: Path) -> None:
-    """Every row is as expected, and no commit breaks a promise."""
+async def test_a_scenario_matches_its_expectations(scenario: Scenario, tmp_path: Path) -> None:
+    """Every row is as expected, and no commit violates an invariant."""
     async with open_cluster(tmp_path, seed=scenario.seed) as cluster:
         await Runner(cluster).play(scenario)
 
 
-async def test_a_wrong_row_is_shown_with_its_place(tmp_path: Path) -> None:
-    """Whoever reads the failure sees file, line, what was expected and what is there."""
+async def test_a_failed_expectation_is_reported_with_its_position(tmp_path: Path) -> None:
+    """The error has file, line, expected and actual value."""
     scenario = Scenario.of_text("made-up.txt", "# nothing\nstart s1 x+1\nexpect common v2\n")
     async with open_cluster(tmp_path) as cluster:
         with pytest.raises(ScenarioFailed) as failed:

@@ -1,4 +1,4 @@
-"""What preflight, upgrades and status say, against the raw values of simulated clusters."""
+"""Results of preflight, upgrades and status, compared with the raw values of simulated clusters."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.sim.play import play_plan
 pytestmark = pytest.mark.area("simulation")
 
 OPEN: frozenset[str] = frozenset()
-"""Scenarios that the present code fails. A fix takes its scenario out, and adds a mutant of its
-rule (`tests.support.sim.mutants.advice`)."""
+"""Scenarios that the current code fails. A fix removes its scenario, and adds a mutant of its rule
+(`tests.support.sim.mutants.advice`)."""
 
 
 def _scenario(name: str) -> object:
@@ -33,15 +33,16 @@ def _scenario(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", [_scenario(name) for name in SCENARIOS])
-def test_a_scenario_breaks_no_promise(name: str) -> None:
-    """Whatever operators have done, they are not told "safe" or "ok" wrongly, and a healthy cluster
-    is told "safe" soon."""
+def test_a_scenario_violates_no_invariant(name: str) -> None:
+    """After any actions of operators, "safe" or "ok" is never reported wrongly, and a healthy
+    cluster is
+    soon reported as safe."""
     assert play_plan(SCENARIOS[name]).problems == ()
 
 
 @pytest.mark.timeout(600)
-async def test_no_world_about_advice_breaks_a_promise() -> None:
-    """The same, for what operators do in any order, while servers are killed and paused."""
+async def test_no_random_world_with_advice_violates_an_invariant() -> None:
+    """The same for random orders of operators' actions, while servers are killed and paused."""
     tally = await play_seeds(range(SIZES.advice_worlds), jobs=2, is_advised=True)
     assert not tally.failed, "\n".join(
         f"python -m tests.support.sim play {seed} --advice --shrink: {problems}"
@@ -50,8 +51,8 @@ async def test_no_world_about_advice_breaks_a_promise() -> None:
     assert advice_gaps(tally) == []
 
 
-async def test_a_seed_is_one_world_about_advice() -> None:
-    """Played again, in another process, it is the same to the last step."""
+async def test_a_world_with_advice_is_reproducible() -> None:
+    """With the same seed, another process executes exactly the same steps."""
     traces: list[str] = []
     for _ in range(2):
         await play_seeds([1], is_advised=True, on_result=lambda line: traces.append(line["trace"]))
@@ -62,19 +63,20 @@ async def test_a_seed_is_one_world_about_advice() -> None:
 @pytest.mark.parametrize(
     "mutant", [each for each in MUTANTS if each.name in CAUGHT_BY], ids=lambda each: each.name
 )
-def test_a_build_without_the_rule_is_caught(mutant: Mutant) -> None:
-    """A scenario that breaks nothing in the real thing breaks a promise in this one."""
+def test_a_mutant_is_detected(mutant: Mutant) -> None:
+    """The scenario, which finds no violation in the real implementation, finds one in the
+    mutant."""
     plan = SCENARIOS[CAUGHT_BY[mutant.name]]
     with switched(mutant):
         assert play_plan(plan).problems
     assert CAUGHT_BY[mutant.name] not in OPEN
 
 
-@pytest.mark.timeout(300)  # for when the code has changed, and many moments must be tried
+@pytest.mark.timeout(300)  # for changed code, when many variants must be tried
 @pytest.mark.parametrize("name", SHOWN_IN)
-async def test_a_build_without_the_rule_is_caught_at_some_moment(name: str) -> None:
-    """Where a moment decides: one of many plans breaks a promise, and not in the real thing. With
-    other code another of them may be the one."""
+async def test_a_mutant_is_detected_by_a_variant(name: str) -> None:
+    """For timing-dependent mutants: one of many plans finds a violation, and none in the real
+    implementation. If the code changes, another plan may be the one."""
     scenario, plan = SHOWN_IN[name]
     command = ("variants", scenario, "--mutant", name, "--first", str(plan))
     child = await asyncio.create_subprocess_exec(
@@ -88,15 +90,15 @@ async def test_a_build_without_the_rule_is_caught_at_some_moment(name: str) -> N
 
 
 def test_every_mutant_has_a_scenario() -> None:
-    """Each is named once, after promises that exist."""
+    """Each mutant is listed once, and names existing invariants."""
     assert SCENARIOS.keys() >= {*OPEN, *CAUGHT_BY.values()}
     assert VARIED.keys() >= {name for name, _ in SHOWN_IN.values()}
     assert sorted((*CAUGHT_BY, *SHOWN_IN)) == sorted(each.name for each in MUTANTS)
     assert {row for each in MUTANTS for row in each.rows.split()} <= BY_ID.keys()
 
 
-def test_a_plan_reads_as_a_list() -> None:
-    """Every plan can be shown, and made shorter."""
+def test_a_plan_is_printed_as_a_list() -> None:
+    """Every plan can be printed, and shortened."""
     plan = make_advice_plan(3)
     assert len(str(plan).splitlines()) == len(plan.steps) + 1
     assert plan.with_steps(plan.steps[:1]).is_advised

@@ -1,4 +1,4 @@
-"""What a trigger believes of a state: the check of the simulator, by requests that are made up."""
+"""The heartbeat check of the simulator, on hand-written requests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.area("simulation")
 NAME = f"{STATES}widgets.example.com"
 
 
-class Door:
-    """Answers with the status that was sent last, as a server does."""
+class StatusServer:
+    """Replies with the status that was sent last."""
 
     def __init__(self) -> None:
         self.status: dict[str, Any] = {}
@@ -37,7 +37,7 @@ class Door:
 
 
 def status(seconds: float, *hashes: str, reporters: Mapping[str, float] | None = None) -> Any:
-    """A status with a heartbeat at so many seconds, and reports of others at theirs."""
+    """Returns a status with a heartbeat in seconds, and reports of others with theirs."""
 
     def at(moment: float) -> str:
         return time_text(SIMULATED_START + timedelta(seconds=moment))
@@ -51,18 +51,18 @@ def status(seconds: float, *hashes: str, reporters: Mapping[str, float] | None =
 
 
 def problems_of(*moments: tuple[float, Any, Any]) -> list[str]:
-    """What is wrong when a trigger reads one status and writes another, at each moment."""
+    """Returns the violations when a trigger reads one status and writes another, at each time."""
     loop, problems = SimulatedLoop(1), list[str]()  # type: ignore[abstract]
-    door = Door()
+    server = StatusServer()
     ledger = Ledger(
         problem=problems.append, now=loop.time, notice=lambda _: None, kinds={}, names={}
     )
-    check = HeartbeatCheck(door, ProcessClock(loop), ledger, poll_seconds=15)  # type: ignore[arg-type]
+    check = HeartbeatCheck(server, ProcessClock(loop), ledger, poll_seconds=15)  # type: ignore[arg-type]
 
     async def work() -> None:
         for seconds, before, after in moments:
             check._clock.skew_seconds = seconds - loop.time()
-            door.status = before
+            server.status = before
             await check.handle("GET", NAME, {}, b"")
             await check.handle("PUT", f"{NAME}/status", {}, orjson.dumps({"status": after}))
 
@@ -73,23 +73,23 @@ def problems_of(*moments: tuple[float, Any, Any]) -> list[str]:
     return problems
 
 
-def test_whoever_begins_believes_one_period() -> None:
-    """Not a second more; unless all is said to be unknown."""
+def test_a_starting_trigger_accepts_one_period() -> None:
+    """An older heartbeat is accepted only if the result is "Unknown"."""
     old = status(0, "h1")
     assert problems_of((15, old, status(15, "h1"))) == []
     assert len(problems_of((16, old, status(16, "h1")))) == 1
     assert problems_of((16, old, status(16, "Unknown"))) == []
 
 
-def test_whoever_runs_believes_two_periods() -> None:
-    """It has looked itself, and may be late."""
+def test_a_running_trigger_accepts_two_periods() -> None:
+    """It has read the state itself, and may be late."""
     first = (10.0, status(0, "h1"), status(10, "h1"))
     assert problems_of(first, (40, status(10, "h1"), status(40, "h1"))) == []
     assert len(problems_of(first, (41, status(10, "h1"), status(41, "h1")))) == 1
 
 
-def test_each_report_is_believed_by_itself() -> None:
-    """That one server is watched says nothing of another."""
+def test_each_report_is_checked_separately() -> None:
+    """A recent heartbeat of one server does not cover another."""
     old = status(20, "h1", reporters={"a": 20, "b": 0})
     assert problems_of((21, old, status(21, "h1", reporters={"a": 21, "b": 0}))) == []
     assert len(problems_of((21, old, status(21, "h1", reporters={"a": 20, "b": 21})))) == 1
@@ -97,7 +97,8 @@ def test_each_report_is_believed_by_itself() -> None:
 
 
 def test_all_reports_of_one_update_are_checked() -> None:
-    """A leader that reports all servers in one update must not trust one of them for another."""
+    """A leader that reports all servers in one update must not accept the heartbeat of one for
+    another."""
     old = status(20, "h1", reporters={"a": 20, "b": 0})
     assert len(problems_of((21, old, status(21, "h1", reporters={"a": 21, "b": 21})))) == 1
     assert problems_of((21, old, status(21, "Unknown", reporters={"a": 21, "b": 21}))) == []

@@ -1,4 +1,4 @@
-"""The table of promises: complete, and true about where each is checked."""
+"""The table of invariants: complete, with a valid reference to the check of each."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.support.sim.invariants import BY_ID, ROWS, Row
 pytestmark = pytest.mark.area("simulation")
 
 ROOT = Path(__file__).parents[2]
-NUMBERS = {"R": 7, "F": 9, "G": 11, "M": 17, "D": 4, "A": 8, "L": 8, "S": 10}
-"""How many promises there are of each kind."""
+COUNTS = {"R": 7, "F": 9, "G": 11, "M": 17, "D": 4, "A": 8, "L": 8, "S": 10}
+"""The number of invariants of each kind."""
 
 
-def test_no_promise_is_missing() -> None:
-    """Every row is there, once, and says something."""
-    wanted = [f"{kind}{1 + number}" for kind, count in NUMBERS.items() for number in range(count)]
+def test_no_invariant_is_missing() -> None:
+    """Every row exists exactly once, in order."""
+    wanted = [f"{kind}{1 + number}" for kind, count in COUNTS.items() for number in range(count)]
     assert [row.id for row in ROWS] == wanted
     assert len(BY_ID) == len(ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_a_promise_is_checked_somewhere(row: Row) -> None:
-    """In every simulated world, or by tests that exist."""
+def test_an_invariant_is_checked(row: Row) -> None:
+    """By the simulator, or by existing tests."""
     assert row.is_simulated or row.tests
     for test in row.tests:
         path, _, name = test.partition("::")

@@ -1,4 +1,4 @@
-"""What the ledger says of definitions and their objects, by commits that are made up."""
+"""The ledger's checks of CRDs and their objects, on hand-written commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GADGET = Key("/registry/example.org/gadgets/default/one")
 
 
 def ledger_of(problems: list[str]) -> Ledger:
-    """Of servers without a fence: whoever writes need not have said so."""
+    """Returns the ledger of servers without a fence, whose writes need not be reported."""
     found = Ledger(
         problem=problems.append, now=lambda: 0.0, notice=lambda _: None, kinds={}, names={}
     )
@@ -44,8 +44,8 @@ def gadget(version: str, stamp: str) -> object:
     return {**head, "metadata": {"name": "one"}, "spec": {"stamp": stamp}}
 
 
-def told(*values: tuple[Key, object]) -> list[str]:
-    """Which promises are broken by commits, one after the other."""
+def broken(*values: tuple[Key, object]) -> list[str]:
+    """Returns the invariants that a sequence of commits violates."""
     problems: list[str] = []
     ledger = ledger_of(problems)
     for number, (key, value) in enumerate(values):
@@ -53,16 +53,16 @@ def told(*values: tuple[Key, object]) -> list[str]:
     return [each.partition(":")[0] for each in problems]
 
 
-def test_a_definition_goes_after_its_objects() -> None:
-    """None stays behind, and none comes later."""
+def test_a_crd_is_removed_after_its_objects() -> None:
+    """No object remains, and none is created later."""
     made, written = (DEFINITION, definition("one", "v1")), (GADGET, gadget("v1", "a"))
-    assert told(made, written, (GADGET, None), (DEFINITION, None)) == []
-    assert told(made, written, (DEFINITION, None)) == ["R6"]
-    assert told(made, (DEFINITION, None), written) == ["R6"]
-    assert told(made, (DEFINITION, None), made, written) == []
+    assert broken(made, written, (GADGET, None), (DEFINITION, None)) == []
+    assert broken(made, written, (DEFINITION, None)) == ["R6"]
+    assert broken(made, (DEFINITION, None), written) == ["R6"]
+    assert broken(made, (DEFINITION, None), made, written) == []
 
 
-def test_what_is_written_is_listed() -> None:
-    """By the definition, in the moment in which it is written."""
-    found = told((DEFINITION, definition("one", "v2")), (GADGET, gadget("v1", "a")))
+def test_a_written_version_is_listed() -> None:
+    """By the CRD, at the time of the write."""
+    found = broken((DEFINITION, definition("one", "v2")), (GADGET, gadget("v1", "a")))
     assert found == ["M5"]

@@ -1,4 +1,4 @@
-"""The loop of the simulator: processes, time, and an order that the seed decides."""
+"""The event loop of the simulator: processes, time, and a seeded order."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def run(seed: int, work: Callable[[SimulatedLoop], Awaitable[object]]) -> Simula
     return loop
 
 
-def test_time_passes_when_nobody_runs() -> None:
-    """An hour is over in no time, and deadlines come in their order."""
+def test_time_advances_when_no_process_runs() -> None:
+    """An hour passes at once, and timers fire in order."""
     seen: list[tuple[float, str]] = []
 
     async def work(loop: SimulatedLoop) -> None:
@@ -40,8 +40,8 @@ def test_time_passes_when_nobody_runs() -> None:
     assert seen == [(0.0, "now"), (1.0, "soon"), (3600.0, "late")]
 
 
-def test_a_paused_process_makes_no_step_and_a_dead_one_never_again() -> None:
-    """What becomes ready meanwhile waits; what was asked for outside goes on."""
+def test_a_paused_process_makes_no_step_and_a_killed_one_never_again() -> None:
+    """Ready callbacks of a paused process wait; external operations continue."""
     steps: list[str] = []
 
     async def count(name: str) -> None:
@@ -66,8 +66,8 @@ def test_a_paused_process_makes_no_step_and_a_dead_one_never_again() -> None:
     run(1, work)
 
 
-def test_what_a_task_begins_belongs_to_its_process() -> None:
-    """Tasks, timers and what is handed to a thread stand still with it."""
+def test_tasks_belong_to_the_process_that_creates_them() -> None:
+    """Its tasks, timers and thread calls stop with it."""
     seen: list[str] = []
 
     async def begin() -> None:
@@ -91,8 +91,8 @@ def test_what_a_task_begins_belongs_to_its_process() -> None:
     assert sorted(seen) == ["task", "thread", "timer"]
 
 
-def test_a_process_dies_between_two_of_its_steps() -> None:
-    """After as many as was said, whatever it was about to do."""
+def test_a_process_is_killed_between_two_of_its_steps() -> None:
+    """After the given number of steps, whatever the next one is."""
     done: list[int] = []
 
     async def count() -> None:
@@ -128,8 +128,8 @@ def order(seed: int) -> list[str]:
     return seen
 
 
-def test_the_seed_decides_who_goes_first() -> None:
-    """The same seed, the same order; within a process always that of its own."""
+def test_the_seed_determines_the_order() -> None:
+    """The same seed gives the same order; each process keeps its own order."""
     assert order(1) == order(1)
     assert len({tuple(order(seed)) for seed in range(5)}) > 1
     for name in "abc":
@@ -137,11 +137,11 @@ def test_the_seed_decides_who_goes_first() -> None:
         assert own == [f"{name}{number}" for number in range(5)]
 
 
-def test_a_world_that_goes_round_in_circles_is_stuck() -> None:
-    """Neither an endless loop nor a wait for nothing holds up a campaign."""
+def test_an_endless_loop_is_detected() -> None:
+    """Neither a busy loop nor a deadlock blocks a campaign."""
 
     async def spin(_loop: SimulatedLoop) -> None:
-        while True:  # noqa: ASYNC110 - that is what it is about
+        while True:  # noqa: ASYNC110 - an endless loop is intended
             await asyncio.sleep(0)
 
     async def wait(_loop: SimulatedLoop) -> None:
@@ -153,8 +153,8 @@ def test_a_world_that_goes_round_in_circles_is_stuck() -> None:
         run(1, wait)
 
 
-def test_what_nobody_catches_is_kept() -> None:
-    """An error in a callback does not end the world, and is not lost."""
+def test_unhandled_errors_are_recorded() -> None:
+    """An error in a callback does not end the simulation, and is recorded."""
 
     async def work(loop: SimulatedLoop) -> None:
         loop.call_soon(lambda: 1 / 0)

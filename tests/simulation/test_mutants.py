@@ -1,4 +1,4 @@
-"""What would go wrong if a rule were left out: each such build is found broken by a known seed."""
+"""Mutants, each without one rule: a known seed detects each of them."""
 
 from __future__ import annotations
 
@@ -61,14 +61,15 @@ SEEDS: dict[str, int] = {
     "update-without-revision": 24,
     "discovery-kept": 9,
 }
-"""By mutant, a seed that shows it, as `python -m tests.support.sim mutants` finds one."""
+"""For each mutant a seed that detects it, as `python -m tests.support.sim mutants` finds one."""
 
 
-@pytest.mark.timeout(1200)  # for when the code has changed, and many seeds must be tried
+@pytest.mark.timeout(1200)  # for changed code, when many seeds must be tried
 @pytest.mark.parametrize("name", BY_NAME)
-async def test_a_build_without_the_rule_is_caught(name: str) -> None:
-    """A world that breaks nothing in the real thing breaks a promise in this one. With other code a
-    seed is another world: then one of the next seeds has to show it."""
+async def test_a_mutant_is_detected(name: str) -> None:
+    """The seed finds no violation in the real implementation, and one in the mutant. If the code
+    changes,
+    the seed gives another world: then one of the next seeds must detect it."""
     found = await play_seeds([SEEDS[name]], mutant=name)
     if not found.failed:
         more = [each for each in seeds_for(name, SIZES.mutant_worlds) if each != SEEDS[name]]
@@ -79,9 +80,10 @@ async def test_a_build_without_the_rule_is_caught(name: str) -> None:
     assert (await play_seeds([min(found.failed)])).failed == {}
 
 
-def test_there_are_enough_of_them() -> None:
-    """All that a search has found, all departures of the reference, and more: each with a seed, and
-    each named after promises that exist."""
+def test_the_set_of_mutants_is_complete() -> None:
+    """All defects found by a search, all deviations of the reference, and more: each with a seed
+    and the
+    names of existing invariants."""
     assert len(MUTANTS) >= 24
     assert SEEDS.keys() == BY_NAME.keys()
     rows = {row for mutant in MUTANTS for row in mutant.rows.split()}
@@ -89,7 +91,7 @@ def test_there_are_enough_of_them() -> None:
 
 
 def test_a_failing_plan_is_made_shorter() -> None:
-    """What is not needed for a failure is left out, and the rest still fails."""
+    """Steps that a failure does not need are removed, and the rest still fails."""
     name = "no-barrier"
     plan = make_plan(SEEDS[name])
     with switched(BY_NAME[name]):

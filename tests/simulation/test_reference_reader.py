@@ -1,4 +1,4 @@
-"""The reference reader of raw values: what it can read, and why not."""
+"""The reference reader of raw values: which values it can read, and the reasons for others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _crd(
     ("release", "is_read"), [("x", True), ("x+2", True), ("x+3", False), (CLUSTER_SCOPED, False)]
 )
 def test_a_value_is_read_in_its_version_at_its_key(release: str, *, is_read: bool) -> None:
-    """The release must know the version, and look for the object at the key where it is."""
+    """The release must know the version, and read the object at its key."""
     found = read({WIDGET: _value("example.com/v1")}, release)
     assert (found.unreadable == {}) is is_read
     assert found.unowned == {}
@@ -61,13 +61,13 @@ def test_a_value_is_read_in_its_version_at_its_key(release: str, *, is_read: boo
         ("/registry/configmaps/default/a", b"no object"),
     ],
 )
-def test_what_is_not_an_object_of_its_key_is_unreadable(key: str, value: bytes) -> None:
-    """Whatever else it is."""
+def test_a_value_that_is_no_object_of_its_key_is_unreadable(key: str, value: bytes) -> None:
+    """Including objects of another kind, namespace or version."""
     assert list(read({key: value}, "x+1").unreadable) == [key]
 
 
 def test_custom_resources_are_read_by_their_crd() -> None:
-    """In each version that it lists, and only so long as it is stored."""
+    """In each version of the CRD, and only while the CRD exists."""
     gadget = {GADGET: _value("custom.example.com/v1", "Gadget")}
     assert read({**gadget, **_crd("v1", "v2")}, "x").unreadable == {}
     assert list(read({**gadget, **_crd("v2")}, "x").unreadable) == [GADGET]
@@ -76,7 +76,8 @@ def test_custom_resources_are_read_by_their_crd() -> None:
 
 
 def test_a_kind_is_either_built_in_or_defined_by_a_crd() -> None:
-    """Servers of a release do not start over a CRD of a kind of their own; once they run, such a
+    """Servers of a release do not start with a CRD for one of their built-in kinds; while they run,
+    such a
     CRD is not accepted."""
     assert read(_crd("v1", is_established=False), WITH_GADGETS).unreadable == {}
     assert list(read(_crd("v1"), WITH_GADGETS).unreadable) == [GADGET.removesuffix("default/a")]
@@ -84,7 +85,7 @@ def test_a_kind_is_either_built_in_or_defined_by_a_crd() -> None:
 
 
 def test_hashes_are_those_of_discovery() -> None:
-    """Of the group, version and kind, as StorageStates list them."""
+    """Hashes of group, version and kind, as StorageStates list them."""
     assert hash_of(_value("example.com/v1")) == "gIwvi5rymmg="
     assert hash_of(_value("example.com/v2")) == "zRcoV5EeA3s="
     assert hash_of(b"no object") == ""

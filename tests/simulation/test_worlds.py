@@ -1,4 +1,4 @@
-"""Simulated clusters: the production code of servers and controllers, whatever happens to them."""
+"""Simulated clusters: the production code of servers and controllers, under random faults."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.support.sim.play import play_plan
 pytestmark = pytest.mark.area("simulation")
 
 GROUPS = 20
-"""Seeds are played in so many tests, to see roughly where one fails."""
+"""Seeds are divided among this many tests, to locate failures."""
 PLAYED = Tally()
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-async def test_no_world_breaks_a_promise(group: int) -> None:
-    """Every commit and every answer is held against the promises, while servers of two releases
-    are killed, paused, cut off and rolled up and down under load; when all faults have ended, all
-    comes right by itself."""
+async def test_no_world_violates_an_invariant(group: int) -> None:
+    """Every commit and every reply is checked, while servers of two releases are killed, paused,
+    disconnected, upgraded and downgraded under load; after all faults have ended, the cluster
+    recovers."""
     tally = await play_seeds(
         range(group, SIZES.simulated_worlds, GROUPS), jobs=2, on_result=PLAYED.add
     )
@@ -34,16 +34,17 @@ async def test_no_world_breaks_a_promise(group: int) -> None:
 
 
 def test_the_worlds_have_exercised_enough() -> None:
-    """Every fault has come in every phase, and every rule was evaluated: or all of the above would
-    say little."""
+    """Every fault has occurred in every phase, and every rule was evaluated; otherwise the tests
+    above would
+    prove little."""
     if PLAYED.worlds < SIZES.simulated_worlds:
         pytest.skip("not all worlds were played in this run")
     assert gaps(PLAYED) == [], table_of(PLAYED)
 
 
 @pytest.mark.parametrize("seed", [3, 21])
-async def test_a_seed_is_one_world(seed: int) -> None:
-    """Played again, in another process, it is the same to the last step."""
+async def test_a_world_is_reproducible(seed: int) -> None:
+    """With the same seed, another process executes exactly the same steps."""
     traces: list[str] = []
     for _ in range(2):
         await play_seeds([seed], on_result=lambda line: traces.append(line["trace"]))
@@ -52,8 +53,9 @@ async def test_a_seed_is_one_world(seed: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-def test_registered_servers_write_on_while_reports_cannot_be_written(mode: str) -> None:
-    """An outage of reports alone hurts nobody who has registered: no client is refused anything."""
+def test_registered_servers_write_while_reports_cannot_be_written(mode: str) -> None:
+    """An outage of StorageVersions alone does not affect registered servers: no client request is
+    rejected."""
     plan = replace(
         make_plan(5, mode="strict" if mode == "strict" else "report"),
         releases=("x+1", "x+1"),

@@ -1,27 +1,27 @@
-"""Runs the trigger's scenario files: one command a line, `#` begins a comment.
+"""Runs the trigger's scenario files: one command per line, `#` begins a comment.
 
     source discovery-ha [kept] [hold=0] [loose=90]   first of all; kept: servers write the state too
-    at 10                       it is minute 10
-    server s1 v1                a server begins to write in a version; also an upgrade or a rollback
-    server s1 gone              it ends
-    controller c1 s1 [leader]   a controller beside a server
-    poll [c1 ...]               controllers look and act until there is nothing to do, all in turn
-    crash c1                    it forgets everything it had in mind
+    at 10                       set the time to minute 10
+    server s1 v1                a server starts to write a version; also an upgrade or a rollback
+    server s1 gone              it stops
+    controller c1 s1 [leader]   a controller of a server
+    poll [c1 ...]               controllers read and act until nothing is left to do, alternating
+    crash c1                    it loses its memory
     lose-watch c1               it may have missed changes
     write s1 a                  an object is written through a server
-    stray a v2                  a write that was on its way lands late
-    rewrite s1                  the migrator writes one more object of each request
-    finish s1                   the migrator ends all requests through a server
-    fail                        the migrator gives up
-    request                     somebody else asks for a migration
-    forget-state                somebody deletes the state
-    census                      every stored object is looked at
+    late-write a v2             a write that was in flight commits late
+    rewrite s1                  the migrator rewrites another object of each migration
+    finish s1                   the migrator completes all migrations through a server
+    fail                        the migrator fails all migrations
+    request                     another client creates a migration
+    forget-state                another client deletes the state
+    census                      every stored object is scanned
     expect persisted v1 v2 | current v2 | heartbeat 10    of the state
     expect reports v2 v1 v1 | migrations v2 | stored a v2
     expect said c1 "text"       its last reasons contain a text
     expect waits c1 20          until minute 20
 
-A wrong expectation is reported with its place, what was expected and what was seen.
+A failed expectation is reported with its position, the expected and the actual value.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ NONE = "none"
 
 
 class ScenarioFailed(AssertionError):
-    """An expectation of a scenario was wrong."""
+    """An expectation of a scenario was not met."""
 
 
 class Runner:
-    """Plays one file."""
+    """Runs one file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +88,7 @@ class Runner:
         self.world.controllers[name] = made
 
     def do_poll(self, *names: str) -> None:
-        # The second round is what the watches bring.
+        # The second round handles the events of the watches.
         chosen = names or tuple(self.world.controllers)
         self.said = {name: [] for name in chosen}
         for name in (*chosen, *chosen):
@@ -105,7 +105,7 @@ class Runner:
     def do_write(self, server: str, obj: str) -> None:
         self.world.write(server, obj)
 
-    def do_stray(self, obj: str, version: str) -> None:
+    def do_late_write(self, obj: str, version: str) -> None:
         self.world.objects[obj] = version
 
     def do_rewrite(self, server: str) -> None:

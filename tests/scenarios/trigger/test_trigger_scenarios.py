@@ -1,4 +1,4 @@
-"""The trigger's scenario files: the proposals' stories row by row, and the paths around them."""
+"""The trigger's scenario files: the KEPs' examples row by row, and further cases."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.area("controllers")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_scenario_goes_as_written(path: Path) -> None:
-    """Every row is as expected, and no action breaks a promise."""
+def test_a_scenario_matches_its_expectations(path: Path) -> None:
+    """Every row is as expected, and no action violates an invariant."""
     Runner(path).play()
 
 
-def test_a_wrong_row_is_shown_with_its_place(tmp_path: Path) -> None:
-    """Whoever reads the failure sees file, line, what was expected and what is there."""
+def test_a_failed_expectation_is_reported_with_its_position(tmp_path: Path) -> None:
+    """The error has file, line, expected and actual value."""
     path = tmp_path / "made-up.txt"
     path.write_text("source discovery\n\nexpect persisted v1 # wrong\n", encoding="utf-8")
     with pytest.raises(ScenarioFailed) as failed:

@@ -31,7 +31,7 @@ _RANDOM_WORLDS: Final = (
 _BARRIER: Final = "tests/unit/endpoints/test_barrier.py"
 _FAULTS: Final = "tests/e2e/migration/test_faults.py"
 _ENGINE: Final = "tests/unit/migration/migrator/test_engine.py"
-_ADVICE: Final = ("tests/simulation/test_advice.py::test_a_scenario_breaks_no_promise",)
+_ADVICE: Final = ("tests/simulation/test_advice.py::test_a_scenario_violates_no_invariant",)
 _RULES: Final = "tests/unit/migration/trigger/test_rules.py"
 
 ROWS: Final = (
@@ -54,12 +54,12 @@ ROWS: Final = (
     Row("F3", "a write rejected by the fence gets an error in the end, without partial effects", _SIM),
     Row("F4", "with a loose vote, a server that cannot read the vote stops writing", _SIM),
     Row("F5", "with a loose vote, a migration waits for the slowest write", tests=(
-        "tests/scenarios/trigger/test_trigger_scenarios.py::test_a_scenario_goes_as_written",
+        "tests/scenarios/trigger/test_trigger_scenarios.py::test_a_scenario_matches_its_expectations",
         f"{_RULES}::test_servers_say_that_they_are_loose")),
     Row("F6", "another version is selected only when all voters accept it", _SIM),
     Row("F7", "a server that cannot write the selected version does not write", tests=(
         "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
-        "tests/scenarios/test_scenarios.py::test_a_scenario_goes_as_written")),
+        "tests/scenarios/test_scenarios.py::test_a_scenario_matches_its_expectations")),
     Row("F8", "a participating server can read all stored objects", _SIM),
     Row("F9", "a lost reply is resolved, and no write is refused because of itself", _SIM),
     # Agreement, membership, collection.
@@ -109,13 +109,13 @@ ROWS: Final = (
         f"{_COORDINATION}/test_rewrite.py::test_what_cannot_be_read_fails_by_name")),
     Row("M14", "a change back and forth between two reads is detected", _SIM, (_RANDOM_WORLDS,)),
     Row("M15", "a rollback in the middle ends with a second whole pass", tests=(
-        "tests/scenarios/trigger/test_trigger_scenarios.py::test_a_scenario_goes_as_written",
+        "tests/scenarios/trigger/test_trigger_scenarios.py::test_a_scenario_matches_its_expectations",
         f"{_FAULTS}::test_server_is_rolled_back")),
     Row("M16", "a deleted migration stops at its next page", _SIM, (
         f"{_FAULTS}::test_request_is_deleted_in_the_middle",)),
     Row("M17", "a changed key is handled like a changed version", tests=(
         "tests/scenarios/test_chaos.py::test_keys_change_whatever_happens",
-        "tests/scenarios/test_key_mutants.py::test_a_cluster_without_the_rule_breaks_a_promise")),
+        "tests/scenarios/test_key_mutants.py::test_a_cluster_without_the_rule_violates_an_invariant")),
     # Discovery.
     Row("D1", "the hash in discovery is that of the written version", _SIM),
     Row("D2", "one version has one hash, everywhere and always", tests=(
