@@ -1,4 +1,4 @@
-"""Definitions of custom resources for tests: a good one, and bad ones with what is said of them.
+"""CRDs for tests: a valid one, and invalid ones with the expected errors.
 
 Not here: any test.
 """
@@ -30,7 +30,7 @@ FORM = "; desired format: https://host[/path]"
 
 
 def version(name: str = "v1", *, storage: bool = True, **members: Any) -> Object:
-    """One version with a small schema."""
+    """Returns a version with a small schema."""
     fields = {"a": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
     return {
@@ -43,7 +43,7 @@ def version(name: str = "v1", *, storage: bool = True, **members: Any) -> Object
 
 
 def definition(plural: str = "things", group: str = "cases.example.com", **spec: Any) -> Object:
-    """A good definition, as a client sends it."""
+    """Returns a valid CRD, as a client sends it."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": KIND,
@@ -59,7 +59,7 @@ def definition(plural: str = "things", group: str = "cases.example.com", **spec:
 
 
 def two(**members: Any) -> list[Object]:
-    """Two versions with different schemas."""
+    """Returns two versions with different schemas."""
     second = version("v2", storage=False, **members)
     second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["b"] = {
         "type": "string"
@@ -68,7 +68,7 @@ def two(**members: Any) -> list[Object]:
 
 
 def created(sent: Object) -> Object:
-    """What a server makes of a new definition."""
+    """Returns a CRD as the server creates it."""
     obj = copy.deepcopy(sent)
     apply_defaults(GROUP, "v1", KIND, obj)
     prepare_create(GROUP, KIND, obj)
@@ -76,7 +76,7 @@ def created(sent: Object) -> Object:
 
 
 def updated(old: Object, change: Change) -> Object:
-    """What a server makes of a changed definition."""
+    """Returns a CRD as the server updates it."""
     obj = copy.deepcopy(old)
     change(obj)
     apply_defaults(GROUP, "v1", KIND, obj)
@@ -85,8 +85,8 @@ def updated(old: Object, change: Change) -> Object:
     return obj
 
 
-def told(new: Object, old: Object | None = None) -> list[str]:
-    """What is said of a definition that is written."""
+def errors_of(new: Object, old: Object | None = None) -> list[str]:
+    """Returns the validation errors of a CRD."""
     return [f"{each.field}: {each.message}" for each in validate(GROUP, KIND, new, old)]
 
 
@@ -164,7 +164,7 @@ _OTHER = "should not be set when strategy is not set to Webhook"
 _COLUMNS = "spec.additionalPrinterColumns[0]"
 _FIELDS = "spec.selectableFields[0].jsonPath"
 
-# What a client sends, and all that it is told, in the order in which it is told.
+# What a client sends, and all errors of it, in order.
 BAD: list[tuple[str, Object, list[str]]] = [
     (
         "group without a dot",
@@ -614,7 +614,7 @@ GOOD: list[tuple[str, Object]] = [
     ("unapproved", _annotated("unapproved, experimental-only")),
     ("by URL", _webhook({"url": "https://host:8443/convert"})),
     ("by service", _service(path="/convert/", port=1)),
-    # Not established yet: certificates may still come.
+    # Not established yet: certificates may still be added.
     ("bad certificates", _webhook({"url": "https://x", "caBundle": "Tk9QRQ=="})),
     ("both reviews", _webhook({"url": "https://x"}, conversionReviewVersions=["v9", "v1beta1"])),
     ("scale", _scale(labelSelectorPath=".status.selector")),

@@ -1,7 +1,7 @@
-"""Made-up objects of the built-in kinds, for properties of their conversions.
+"""Strategies for objects of the built-in kinds, for property tests of their conversions.
 
-As after decoding: nothing is null, and what is empty is absent. Names that conversions reserve for
-themselves are not made up.
+As after decoding: no field is null, and empty fields are absent. Names that conversions reserve are
+not generated.
 """
 
 from typing import Any
@@ -25,12 +25,12 @@ SELECTORS = st.one_of(
 
 
 def some(fields: dict[str, st.SearchStrategy[Any]]) -> Objects:
-    """An object with any of these fields, and not with none of them."""
+    """Objects with any of these fields, but at least one."""
     return st.fixed_dictionaries({}, optional=fields).filter(bool)
 
 
 def objects(kind: str, api_version: str, **parts: Objects) -> Objects:
-    """Whole objects with some of the parts."""
+    """Complete objects with some of the parts."""
     metadata = st.fixed_dictionaries({"name": WORDS}, optional={"annotations": LABELS})
     return st.fixed_dictionaries(
         {"kind": st.just(kind), "apiVersion": st.just(api_version), "metadata": metadata},
@@ -39,7 +39,7 @@ def objects(kind: str, api_version: str, **parts: Objects) -> Objects:
 
 
 def targets(*names: str) -> Objects:
-    """Targets of a metric, sensible or not."""
+    """Targets of a metric, valid or not."""
     fields: dict[str, st.SearchStrategy[Any]] = {
         "value": QUANTITIES,
         "averageValue": QUANTITIES,
@@ -317,4 +317,4 @@ JSON = st.recursive(
     ),
     max_leaves=20,
 )
-"""Any value, with names that kinds have, at places where they do not have them."""
+"""Any value, with field names of the kinds in arbitrary positions."""

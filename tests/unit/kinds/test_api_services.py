@@ -1,4 +1,4 @@
-"""APIServices: what may be said of who serves a group, and what is said from the first moment."""
+"""APIServices: validation, and the initial status."""
 
 from typing import Any
 
@@ -34,8 +34,8 @@ def made(name: str = "v1.example.com", **spec: Any) -> dict[str, Any]:
         {**made(), "status": {"conditions": [{"type": "Available", "status": "Unknown"}]}},
     ],
 )
-def test_what_is_right_passes(good: dict[str, Any]) -> None:
-    """Local and remote ones, the core group, and a bundle that somebody will fill in."""
+def test_valid_objects_pass(good: dict[str, Any]) -> None:
+    """Local and remote ones, the core group, and a CA bundle that is filled in later."""
     assert validate(GROUP, KIND, good) == []
 
 
@@ -93,15 +93,16 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("bad", "field", "message"), BAD, ids=[each[1] for each in BAD])
-def test_what_is_wrong_is_told_by_its_field(bad: dict[str, Any], field: str, message: str) -> None:
-    """Each mistake is one cause, in the reference's words."""
+def test_each_error_has_its_field(bad: dict[str, Any], field: str, message: str) -> None:
+    """Each error is one cause, with the message of the reference."""
     [cause] = validate(GROUP, KIND, bad)
     assert cause.field == field
     assert cause.message.startswith(message)
 
 
-def test_what_is_local_is_available_at_once() -> None:
-    """One without a service says so since its creation; one with a service says nothing yet."""
+def test_a_local_service_is_available_at_once() -> None:
+    """Without a service it is available from its creation; with a service there is no condition
+    yet."""
     obj = made()
     obj["metadata"]["creationTimestamp"] = "2030-01-01T00:00:00Z"
     prepare_create(GROUP, KIND, obj)
@@ -121,8 +122,8 @@ def test_what_is_local_is_available_at_once() -> None:
     assert remote["status"] == {}
 
 
-def test_the_kind_acts() -> None:
-    """No warning is given any more, and the core group's name, `v1.`, is a name."""
+def test_the_kind_has_an_effect() -> None:
+    """There is no warning, and the name of the core group, `v1.`, is valid."""
     kind = find_kind(GROUP, KIND)
     assert kind is not None
     assert not kind.behaviour_missing
@@ -141,5 +142,5 @@ def test_the_kind_acts() -> None:
     ],
 )
 def test_priorities(group: str, version: str, expected: tuple[int, int]) -> None:
-    """Built-in groups as clients know them, all others behind."""
+    """Built-in groups have the known order, and all others follow."""
     assert api_service_priorities(group, version) == expected

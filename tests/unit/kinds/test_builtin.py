@@ -1,4 +1,4 @@
-"""The tables of built-in kinds: they agree with themselves, with the types, and with the facts."""
+"""The tables of built-in kinds: consistent with each other, with the types, and with Kubernetes."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ KINDS = {str(kind.group_kind): kind for kind in all_kinds()}
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_row(kind: Kind) -> None:
-    """Each row makes sense by itself."""
+    """Each row is consistent."""
     assert kind.storage_version in kind.versions
     assert set(kind.served_versions) <= set(kind.versions)
     assert kind.served_versions
@@ -34,7 +34,7 @@ def test_row(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_types(kind: Kind) -> None:
-    """Each version of each kind has a type, under the name that the row says."""
+    """Each version of each kind has a type with the name in the row."""
     for version in kind.versions:
         struct = all_types().of_kind(kind.group, version, kind.kind)
         assert struct is not None
@@ -49,7 +49,8 @@ def test_types(kind: Kind) -> None:
 
 
 def test_keys_are_not_shared() -> None:
-    """No kind's keys lie among another's, but for kinds that share a store on purpose."""
+    """No prefix of a kind contains another one, except for kinds that share a prefix
+    intentionally."""
     prefixes = [
         kind.key_prefix for kind in all_kinds() if kind.persisted and not kind.cohabits_with
     ]
@@ -86,7 +87,7 @@ def test_keys_are_not_shared() -> None:
     ],
 )
 def test_key_prefixes(group: str, plural: str, prefix: str) -> None:
-    """Keys are where Kubernetes puts them."""
+    """Keys are the same as in Kubernetes."""
     kind = find_resource(group, plural)
     assert kind is not None
     assert kind.key_prefix == prefix
@@ -104,15 +105,15 @@ def test_key_prefixes(group: str, plural: str, prefix: str) -> None:
     ],
 )
 def test_storage_version_hashes(group: str, kind: str, hash_text: str) -> None:
-    """What is stored by default has the hash that a real server shows."""
+    """The default storage version has the hash of a real server."""
     found = find_kind(group, kind)
     assert found is not None
     stored = GroupVersionKind(found.store.group, found.storage_version, found.store.kind)
     assert storage_version_hash(stored) == hash_text
 
 
-def test_bare_names_find_the_group_that_is_meant() -> None:
-    """The first group with a resource wins, so the order of groups decides what clients get."""
+def test_bare_names_find_the_expected_group() -> None:
+    """The first group with a resource wins, so the order of groups determines the result."""
     groups: dict[str, str] = {}
     for kind in all_kinds():
         groups.setdefault(kind.plural, kind.group)
@@ -122,7 +123,8 @@ def test_bare_names_find_the_group_that_is_meant() -> None:
 
 
 def test_rules_of_update() -> None:
-    """Which kinds refuse a blind update, and which an update creates, is as clients know it."""
+    """Kinds that reject unconditional updates, and kinds that an update creates, are as in
+    Kubernetes."""
     assert {kind.plural for kind in all_kinds() if kind.create_on_update} == {
         "clusterrolebindings",
         "clusterroles",
@@ -144,7 +146,7 @@ def test_rules_of_update() -> None:
 
 
 def test_reviews_are_created_and_never_stored() -> None:
-    """Reviews have the one verb, and nothing is kept of them; nor of what is done or looked up."""
+    """Reviews support only create, and are not stored; the same for actions and lookups."""
     unstored = [kind for kind in all_kinds() if not kind.persisted]
     reviews = [kind for kind in unstored if kind.kind.endswith(("Review", "Scan"))]
     assert len(reviews) == 7
@@ -156,7 +158,7 @@ def test_reviews_are_created_and_never_stored() -> None:
 
 
 def test_names() -> None:
-    """Each kind has the rule for names that clients meet."""
+    """Each kind has the name validation of Kubernetes."""
     role, service, pod = (
         find_kind("rbac.authorization.k8s.io", "Role"),
         find_kind("", "Service"),
@@ -172,7 +174,8 @@ def test_names() -> None:
 
 
 def test_values_of_selectable_fields() -> None:
-    """A selector sees text, whatever the field is, and something where there is nothing."""
+    """A selector compares text, whatever the type of the field, and has a default for a missing
+    field."""
     event = find_kind("events.k8s.io", "Event")
     assert event is not None
     fields = {field.label: field for field in event.selectable_fields}
@@ -189,7 +192,7 @@ def test_values_of_selectable_fields() -> None:
 
 
 def test_importing_the_model_loads_no_tables() -> None:
-    """The tables, and the libraries for files, are loaded when first asked for."""
+    """The tables, and the libraries for files, are loaded on first use."""
     code = (
         "import sys, restow.kinds.kind, restow.kinds.builtin\n"
         "print([m for m in ('yaml', 'restow.kinds.builtin.core') if m in sys.modules])"
@@ -199,7 +202,8 @@ def test_importing_the_model_loads_no_tables() -> None:
 
 
 def test_types_of_old_versions() -> None:
-    """A type that the tables no longer hold is another one with a few fields changed."""
+    """A type that the tables no longer contain is derived from another one with a few changed
+    fields."""
     older = all_types().of_kind("autoscaling", "v2beta1", "HorizontalPodAutoscaler")
     assert older is not None
     spec = older.child(older.by_name["spec"].type)
@@ -232,6 +236,6 @@ def test_types_of_our_own() -> None:
 
 
 def test_versions_are_served_as_in_a_stock_release() -> None:
-    """Who asks discovery for a kind by its name finds it in the versions that Kubernetes has."""
+    """Discovery lists a kind in the versions of Kubernetes."""
     for kind in shipped_release("kubernetes-1.36").kinds:
         assert kind.definition.served_versions == kind.served_versions, kind.definition.group_kind

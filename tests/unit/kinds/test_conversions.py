@@ -1,4 +1,4 @@
-"""Conversions of the built-in kinds: nothing is lost, and what clients read is where they look."""
+"""Conversions of the built-in kinds: lossless, with the fields that clients expect."""
 
 import copy
 from typing import Any
@@ -24,7 +24,7 @@ from tests.unit.kinds import strategies as made
 
 Object = dict[str, Any]
 
-# Objects of each kind that has code, in the version in which they are made up.
+# Objects of each kind with conversion code, in the version in which they are generated.
 MADE = {
     "v2 autoscalers": ("autoscaling", made.AUTOSCALERS),
     "v1 autoscalers": ("autoscaling", made.AUTOSCALERS_V1),
@@ -45,7 +45,7 @@ MADE = {
 @pytest.mark.parametrize("name", MADE)
 @given(data=st.data())
 def test_round_trip(name: str, data: st.DataObject) -> None:
-    """An object converted to any other version and back is equal to what it was."""
+    """An object converted to any other version and back is equal to the original."""
     group, strategy = MADE[name]
     obj = data.draw(strategy)
     before = copy.deepcopy(obj)
@@ -62,7 +62,7 @@ def test_round_trip(name: str, data: st.DataObject) -> None:
 
 @given(made.EVENTS)
 def test_round_trip_of_the_newer_events(event: Object) -> None:
-    """An event made in `events.k8s.io` comes back equal from the core group."""
+    """An event created in `events.k8s.io` round-trips through the core group."""
     converter = converter_of("events.k8s.io", "Event")
     newer = converter.convert(event, "v1", "events.k8s.io/v1")
     core = converter.convert(newer, "events.k8s.io/v1", "v1")
@@ -71,7 +71,8 @@ def test_round_trip_of_the_newer_events(event: Object) -> None:
 
 @given(made.AUTOSCALERS)
 def test_older_autoscalers_round_trip(autoscaler: Object) -> None:
-    """Whatever form an older version got, storing it in the hub and reading it changes nothing."""
+    """An object of an older version is unchanged by storing it in the hub version and reading
+    it."""
     converter = converter_of("autoscaling", "HorizontalPodAutoscaler")
     for version in ("autoscaling/v1", "autoscaling/v2beta1"):
         older = converter.convert(autoscaler, "autoscaling/v2", version)
@@ -80,7 +81,7 @@ def test_older_autoscalers_round_trip(autoscaler: Object) -> None:
 
 
 def test_every_version_of_every_kind_has_a_converter() -> None:
-    """The table of kinds and the converters name the same versions."""
+    """The table of kinds and the converters have the same versions."""
     for kind in all_kinds():
         versions = converter_of(kind.group, kind.kind).versions
         for version in kind.versions:
@@ -89,7 +90,7 @@ def test_every_version_of_every_kind_has_a_converter() -> None:
 
 
 def test_cronjobs_differ_in_nothing_but_their_version() -> None:
-    """All three versions of cron jobs have one shape, so stored bytes need no decoding."""
+    """All three versions of cron jobs have the same fields, so stored bytes need no decoding."""
     converter = converter_of("batch", "CronJob")
     assert converter.keeps_shape("batch/v1", "batch/v2alpha1")
     assert converter.keeps_shape("batch/v1beta1", "batch/v2alpha1")
@@ -98,7 +99,7 @@ def test_cronjobs_differ_in_nothing_but_their_version() -> None:
 
 
 def test_autoscaler_in_v1() -> None:
-    """`v1` shows the processor's target as a number, and the rest in the known annotations."""
+    """`v1` has the CPU target as a number, and the rest in the annotations of Kubernetes."""
     memory = {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}
     cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}
     autoscaler = {
@@ -154,7 +155,7 @@ def _metric(name: str, percent: int) -> Object:
 
 
 def test_an_edit_through_an_old_version_counts() -> None:
-    """What was kept in the newer form is forgotten once the older fields say something else."""
+    """The newer fields that are kept in annotations are dropped when the older fields change."""
     converter = converter_of("autoscaling", "HorizontalPodAutoscaler")
     autoscaler = {
         "kind": "HorizontalPodAutoscaler",
@@ -187,7 +188,7 @@ def test_an_edit_through_an_old_version_counts() -> None:
     st.sampled_from(["autoscaling/v1", "autoscaling/v2beta1"]),
 )
 def test_any_text_in_a_reserved_annotation(annotations: dict[str, str], version: str) -> None:
-    """A client may write anything into the annotations: it is converted or left, never a crash."""
+    """For any text in the annotations: it is converted or kept, without an error."""
     converter = converter_of("autoscaling", "HorizontalPodAutoscaler")
     older = {
         "kind": "HorizontalPodAutoscaler",
@@ -200,7 +201,7 @@ def test_any_text_in_a_reserved_annotation(annotations: dict[str, str], version:
 
 
 def test_rollback_of_deployments() -> None:
-    """`rollbackTo` becomes the annotation that clients of later versions know."""
+    """`rollbackTo` becomes the annotation that clients of later versions use."""
     converter = converter_of("apps", "Deployment")
     older = {
         "kind": "Deployment",
@@ -246,7 +247,7 @@ def test_selectors_of_budgets(older: Object, newer: Object) -> None:
 
 
 def test_fields_of_events() -> None:
-    """Each renamed field of an event is found under its other name."""
+    """Each renamed field of an event has its other name after conversion."""
     event = {
         "kind": "Event",
         "apiVersion": "v1",
@@ -273,8 +274,8 @@ def test_fields_of_events() -> None:
     }
 
 
-def test_wrong_data_and_versions() -> None:
-    """Data of a wrong shape and versions that do not exist are told, by kind and version."""
+def test_invalid_data_and_unknown_versions() -> None:
+    """Invalid data and unknown versions are errors with kind and version."""
     converter = converter_of("apps", "Deployment")
     with pytest.raises(ConversionFailed, match=r"Deployment\.apps has no version apps/v9"):
         converter.convert({"kind": "Deployment"}, "apps/v9", "apps/v1")

@@ -1,4 +1,5 @@
-"""CustomResourceDefinitions: what is refused and with which words, and what every write sees to."""
+"""CustomResourceDefinitions: rejected writes with their messages, and changes that every write
+makes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tests.unit.kinds.definition_cases import (
     Object,
     created,
     definition,
-    told,
+    errors_of,
     two,
     updated,
     version,
@@ -38,20 +39,20 @@ def established(**spec: Any) -> Object:
 
 
 @pytest.mark.parametrize(("obj", "expected"), [case[1:] for case in BAD], ids=[c[0] for c in BAD])
-def test_bad_definitions_are_refused_in_the_words_that_clients_know(
+def test_bad_definitions_are_rejected_with_the_messages_of_kubernetes(
     obj: Object, expected: list[str]
 ) -> None:
-    """Each mistake has its place and its sentence; names by themselves are judged elsewhere."""
+    """Each error has its field and message; names are checked elsewhere."""
     elsewhere = [each for each in expected if "metadata.name" in each and "RFC 1123" in each]
-    assert told(created(obj)) == [each for each in expected if each not in elsewhere]
+    assert errors_of(created(obj)) == [each for each in expected if each not in elsewhere]
 
 
 @pytest.mark.parametrize("obj", [case[1] for case in GOOD], ids=[case[0] for case in GOOD])
 def test_good_definitions_are_accepted_and_may_be_written_again(obj: Object) -> None:
-    """What breaks no rule passes, now and when it is written once more."""
+    """A valid CRD passes, at its creation and when it is updated."""
     new = created(obj)
-    assert told(new) == []
-    assert told(updated(new, lambda _: None), new) == []
+    assert errors_of(new) == []
+    assert errors_of(updated(new, lambda _: None), new) == []
 
 
 def _drop_first(obj: Object) -> None:
@@ -78,21 +79,20 @@ _IMMUTABLE: list[tuple[tuple[Any, ...], str, bool]] = [
 
 
 @pytest.mark.parametrize(("path", "field", "once_established"), _IMMUTABLE)
-def test_what_keys_are_made_of_stays(
-    path: tuple[Any, ...], field: str, once_established: bool
-) -> None:
+def test_immutable_fields(path: tuple[Any, ...], field: str, once_established: bool) -> None:
     """Group and plural never change; scope and kind may until objects can be stored."""
     sentence = f'{field}: Invalid value: "{path[-1]}": field is immutable'
     old = established()
-    assert told(updated(old, _put(*path)), old) == [sentence]
+    assert errors_of(updated(old, _put(*path)), old) == [sentence]
     young = created(definition())
-    assert (sentence in told(updated(young, _put(*path)), young)) is not once_established
+    assert (sentence in errors_of(updated(young, _put(*path)), young)) is not once_established
 
 
 def test_a_version_that_may_be_stored_cannot_go() -> None:
-    """Objects in it could not be read any more; once it is off the list, it may go."""
+    """Objects in it could not be decoded; after it is removed from storedVersions, it may be
+    removed."""
     old = established(versions=two())
-    assert told(updated(old, _drop_first), old) == [
+    assert errors_of(updated(old, _drop_first), old) == [
         (
             'status.storedVersions[0]: Invalid value: "v1": missing from spec.versions; v1 was '
             "previously a storage version, and must remain in spec.versions until a storage "
@@ -101,7 +101,7 @@ def test_a_version_that_may_be_stored_cannot_go() -> None:
         )
     ]
     old["status"]["storedVersions"] = ["v2"]
-    assert told(updated(old, _drop_first), old) == []
+    assert errors_of(updated(old, _drop_first), old) == []
 
 
 def _store_second(obj: Object) -> None:
@@ -110,12 +110,12 @@ def _store_second(obj: Object) -> None:
 
 
 def test_a_new_storage_version_is_listed_in_the_same_write() -> None:
-    """The list grows at its end, and the object that was there before does not change."""
+    """The list is extended at its end, and the old object is unchanged."""
     old = established(versions=two())
     before = copy.deepcopy(old)
     new = updated(old, _store_second)
     assert new["status"]["storedVersions"] == ["v1", "v2"]
-    assert told(new, old) == []
+    assert errors_of(new, old) == []
     assert old == before
 
 
@@ -131,7 +131,7 @@ def test_a_new_storage_version_is_listed_in_the_same_write() -> None:
     ],
 )
 def test_a_status_cannot_lose_the_storage_version(sent: Any, kept: list[Any]) -> None:
-    """Whoever writes the status may take out other versions, but not the one that is stored."""
+    """An update of the status may remove other versions, but not the storage version."""
     old = established(versions=two())
     new = copy.deepcopy(old)
     new["status"]["storedVersions"] = sent
@@ -139,21 +139,22 @@ def test_a_status_cannot_lose_the_storage_version(sent: Any, kept: list[Any]) ->
     assert new["status"]["storedVersions"] == kept
 
 
-def test_a_status_lists_only_versions_that_there_are() -> None:
-    """One that lists another is refused; what was listed before is no obstacle to a note."""
+def test_a_status_lists_only_existing_versions() -> None:
+    """An unknown version is rejected; an entry that was there before does not block other
+    changes."""
     old = established(versions=two())
     new = copy.deepcopy(old)
     new["status"]["storedVersions"] = ["v1", "v7"]
-    [cause] = told(new, old)
+    [cause] = errors_of(new, old)
     assert cause.startswith('status.storedVersions[1]: Invalid value: "v7": missing from')
     noted = copy.deepcopy(new)
     noted["status"]["conditions"] = []
-    assert told(noted, new) == []
+    assert errors_of(noted, new) == []
 
 
 @pytest.mark.parametrize("versions", [None, [], "v1", [1, None, {}], [{"storage": True}]])
-def test_odd_versions_do_not_stop_a_write_before_it_is_judged(versions: Any) -> None:
-    """What has no sense is left for the answer that says so."""
+def test_invalid_versions_do_not_fail_before_validation(versions: Any) -> None:
+    """Invalid values are left for the validation error."""
     obj = definition(versions=versions)
     new = created(obj)
     prepare_update(GROUP, KIND, new, new)
@@ -161,7 +162,7 @@ def test_odd_versions_do_not_stop_a_write_before_it_is_judged(versions: Any) -> 
 
 
 def test_a_definition_begins_with_nothing_accepted_and_its_cleanup() -> None:
-    """A client's status is dropped, and no definition is ever without its finalizer."""
+    """The status of a client is dropped, and the finalizer is always added."""
     obj = definition()
     obj["metadata"]["finalizers"] = ["example.com/mine"]
     new = created(obj)
@@ -174,7 +175,7 @@ def test_a_definition_begins_with_nothing_accepted_and_its_cleanup() -> None:
 
 
 def test_only_a_definition_that_is_being_deleted_loses_its_finalizer() -> None:
-    """A client that replaces a definition without knowing of the finalizer does not remove it."""
+    """A client that replaces a CRD without the finalizer does not remove it."""
     old = established()
     new = copy.deepcopy(old)
     new["metadata"].pop("finalizers")
@@ -186,21 +187,23 @@ def test_only_a_definition_that_is_being_deleted_loses_its_finalizer() -> None:
     assert "finalizers" not in new["metadata"]
 
 
-def test_a_status_is_judged_by_its_names_alone() -> None:
-    """Where the spec stays as it is, nothing in it is looked at again."""
+def test_a_status_update_validates_names_only() -> None:
+    """If the spec is unchanged, it is not validated again."""
     old = established()
     old["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = {"type": "once accepted"}
     new = copy.deepcopy(old)
     new["status"]["acceptedNames"] = {"plural": "Things", "kind": "Thing"}
-    assert [each.partition(":")[0] for each in told(new, old)] == ["status.acceptedNames.plural"]
+    assert [each.partition(":")[0] for each in errors_of(new, old)] == [
+        "status.acceptedNames.plural"
+    ]
 
 
 def _with_schema(schema: Object) -> Change:
     return _put("spec", "versions", 0, "schema", {"openAPIV3Schema": schema})
 
 
-def test_what_a_schema_said_before_it_may_go_on_to_say() -> None:
-    """Old mistakes of each kind are forgiven to the definition that has them, and to no other."""
+def test_existing_schema_errors_are_tolerated() -> None:
+    """Existing errors of each kind are tolerated for the CRD that has them, and for no other."""
     sets = {"type": "array", f"{X}list-type": "set", "items": {"type": "object"}}
     keys = {
         "type": "array",
@@ -213,22 +216,22 @@ def test_what_a_schema_said_before_it_may_go_on_to_say() -> None:
         old = established()
         _with_schema({"type": "object", "properties": {"x": mistake}})(old)
         change = _with_schema({"type": "object", "properties": {"x": mistake, "y": mistake}})
-        assert told(updated(old, change), old) == []
+        assert errors_of(updated(old, change), old) == []
         young = established()
-        assert told(updated(young, change), young) != []
+        assert errors_of(updated(young, change), young) != []
 
 
 def test_a_schema_is_judged_again_when_the_status_gets_a_path_of_its_own() -> None:
-    """The same schema can be right without a status and wrong with one."""
+    """The same schema can be valid without a status and invalid with one."""
     schema = {"type": "object", "minProperties": 1}
     old = established(versions=[version(schema={"openAPIV3Schema": schema})])
-    assert told(old) == []
+    assert errors_of(old) == []
     change = _put("spec", "versions", 0, "subresources", {"status": {}})
-    assert "fields are allowed at the root" in told(updated(old, change), old)[0]
+    assert "fields are allowed at the root" in errors_of(updated(old, change), old)[0]
 
 
-def test_certificates_are_judged_once_the_kind_is_in_use() -> None:
-    """Before, they may still come; what was bad already may stay."""
+def test_certificates_are_validated_once_the_kind_is_in_use() -> None:
+    """Before, they may be added later; existing invalid ones may stay."""
     config: Object = {"url": "https://x", "caBundle": "Tk9QRQ=="}
     webhook = {"clientConfig": config, "conversionReviewVersions": ["v1"]}
     change = _put("spec", "conversion", {"strategy": "Webhook", "webhook": webhook})
@@ -237,19 +240,19 @@ def test_certificates_are_judged_once_the_kind_is_in_use() -> None:
         "root certificates: unable to parse bytes as PEM block"
     )
     old = established()
-    assert told(updated(old, change), old) == [sentence]
+    assert errors_of(updated(old, change), old) == [sentence]
     young = created(definition())
     bad = updated(young, change)
-    assert told(bad, young) == []
+    assert errors_of(bad, young) == []
     bad["status"]["conditions"] = [{"type": "Established", "status": "True"}]
-    assert told(updated(bad, _put("spec", "names", "singular", "thingy")), bad) == []
+    assert errors_of(updated(bad, _put("spec", "names", "singular", "thingy")), bad) == []
 
 
 def test_the_same_fields_may_be_selected_in_different_schemas() -> None:
-    """Each version has its own schema to look them up in."""
+    """Each version has its own schema for the lookup."""
     fields = [{"jsonPath": ".spec.b"}]
     versions = two(selectableFields=fields)
-    assert told(created(definition(versions=versions))) == [
+    assert errors_of(created(definition(versions=versions))) == [
         (
             'spec.versions[0].selectableFields[0].jsonPath: Invalid value: ".spec.b": is an '
             "invalid "
@@ -257,27 +260,27 @@ def test_the_same_fields_may_be_selected_in_different_schemas() -> None:
         )
     ]
     versions = two(selectableFields=[{"jsonPath": ".spec.a"}])
-    assert told(created(definition(versions=versions))) == []
+    assert errors_of(created(definition(versions=versions))) == []
 
 
 def test_too_many_selectable_fields_may_stay() -> None:
-    """The limit came later than some definitions."""
+    """The limit is newer than some CRDs."""
     names = [f"f{index}" for index in range(SELECTABLE_FIELDS_MAX + 1)]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
     fields = [{"jsonPath": f".{name}"} for name in names]
     old = established(
         versions=[version(schema={"openAPIV3Schema": schema}, selectableFields=fields)]
     )
-    assert told(updated(old, _put("spec", "names", "singular", "thingy")), old) == []
-    assert told(old) == ["spec.selectableFields: Too many: 9: must have at most 8 items"]
+    assert errors_of(updated(old, _put("spec", "names", "singular", "thingy")), old) == []
+    assert errors_of(old) == ["spec.selectableFields: Too many: 9: must have at most 8 items"]
 
 
 def test_a_schema_that_is_too_deep_is_refused() -> None:
-    """Depth has a bound, and beyond it a sentence rather than a stack."""
+    """Depth is limited, with an error message instead of a recursion error."""
     schema: Object = {"type": "object"}
     for _ in range(150):
         schema = {"type": "object", "properties": {"a": schema}}
-    found = told(created(definition(versions=[version(schema={"openAPIV3Schema": schema})])))
+    found = errors_of(created(definition(versions=[version(schema={"openAPIV3Schema": schema})])))
     assert found == [
         (
             'spec.validation.openAPIV3Schema: Invalid value: "": the schema is nested deeper '
@@ -287,8 +290,8 @@ def test_a_schema_that_is_too_deep_is_refused() -> None:
     ]
 
 
-def test_the_kind_does_what_it_says() -> None:
-    """Nobody who creates a definition is warned that it has no effect."""
+def test_the_kind_has_an_effect() -> None:
+    """Creating a CRD causes no warning."""
     kind = find_kind(GROUP, KIND)
     assert kind is not None
     assert not kind.behaviour_missing
@@ -318,7 +321,7 @@ SCHEMAS = st.recursive(
 
 @st.composite
 def definitions(draw: st.DrawFn) -> Object:
-    """Definitions that keep all rules."""
+    """Generates CRDs that are valid."""
     names = draw(st.lists(LABELS, min_size=1, max_size=3, unique=True))
     stored = draw(st.sampled_from(names))
     versions = []
@@ -356,10 +359,10 @@ def definitions(draw: st.DrawFn) -> Object:
 
 @given(definitions())
 def test_well_formed_definitions_are_accepted(obj: Object) -> None:
-    """Whatever keeps the rules passes, whatever it looks like."""
+    """Any CRD that follows the rules passes."""
     new = created(obj)
-    assert told(new) == []
-    assert told(updated(new, _put("metadata", "labels", {"a": "b"})), new) == []
+    assert errors_of(new) == []
+    assert errors_of(updated(new, _put("metadata", "labels", {"a": "b"})), new) == []
 
 
 ODD = st.recursive(
@@ -372,8 +375,8 @@ ODD = st.recursive(
 
 
 @given(definitions(), st.data())
-def test_nothing_that_is_sent_breaks_the_judge(obj: Object, data: st.DataObject) -> None:
-    """Any value in any place gives an answer, whether or not types were checked before."""
+def test_no_input_breaks_the_validation(obj: Object, data: st.DataObject) -> None:
+    """Any value in any field gives a result, with and without prior type checks."""
     part: Any = obj["spec"]
     while True:
         name = data.draw(st.sampled_from(sorted(part)))
@@ -384,5 +387,5 @@ def test_nothing_that_is_sent_breaks_the_judge(obj: Object, data: st.DataObject)
             part[name] = data.draw(ODD)
             break
         part = below
-    for cause in told(created(obj)):
+    for cause in errors_of(created(obj)):
         assert cause

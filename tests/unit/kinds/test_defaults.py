@@ -1,4 +1,4 @@
-"""Defaults: what clients see in an object that they did not put there."""
+"""Defaults: fields that the server adds to an object."""
 
 import copy
 from typing import Any
@@ -16,14 +16,14 @@ Object = dict[str, Any]
 
 
 def defaulted(group: str, version: str, kind: str, obj: Object) -> Object:
-    """A copy of an object with its defaults."""
+    """Returns a copy of an object with its defaults."""
     obj = copy.deepcopy(obj)
     apply_defaults(group, version, kind, obj)
     return obj
 
 
 def test_deployment() -> None:
-    """A deployment gets its replicas, strategy and limits, and its pods theirs."""
+    """A deployment gets its replicas, strategy and limits, and its pods their defaults."""
     template = {"spec": {"containers": [{"name": "c", "image": "nginx", "ports": [{}]}]}}
     spec = defaulted("apps", "v1", "Deployment", {"spec": {"template": template}})["spec"]
     pod = spec.pop("template")["spec"]
@@ -66,7 +66,7 @@ def test_older_deployment() -> None:
 
 
 def test_given_values_stay() -> None:
-    """A default never replaces what a client said, zero and false among it."""
+    """A default never replaces a given value, including zero and false."""
     given_spec = {"replicas": 0, "strategy": {"type": "Recreate"}, "revisionHistoryLimit": 0}
     spec = defaulted("apps", "v1", "Deployment", {"spec": given_spec})["spec"]
     assert {name: spec[name] for name in given_spec} == given_spec
@@ -94,7 +94,8 @@ def test_pull_policy(image: str | None, policy: str) -> None:
 
 
 def test_namespace() -> None:
-    """A new namespace has its label, its finalizer and its phase; an update puts none back."""
+    """A new namespace has its label, its finalizer and its phase; an update does not restore
+    them."""
     namespace: Object = {"metadata": {"name": "n"}}
     prepare_create("", "Namespace", namespace)
     assert namespace == {
@@ -107,7 +108,7 @@ def test_namespace() -> None:
 
 
 def test_secret() -> None:
-    """Plain text becomes data, and the usual type is filled in."""
+    """`stringData` becomes data, and the default type is filled in."""
     obj = {"data": {"a": "eA==", "b": "eQ=="}, "stringData": {"a": "é"}}
     assert defaulted("", "v1", "Secret", obj) == {
         "data": {"a": "w6k=", "b": "eQ=="},
@@ -116,7 +117,7 @@ def test_secret() -> None:
 
 
 def test_service() -> None:
-    """A service gets its type, its affinity, and where its ports lead."""
+    """A service gets its type, its affinity, and its target ports."""
     obj = {"spec": {"ports": [{"port": 80}, {"port": 81, "targetPort": "web"}]}}
     assert defaulted("", "v1", "Service", obj)["spec"] == {
         "ports": [
@@ -140,8 +141,9 @@ def test_service() -> None:
         ({}, {}, None),
     ],
 )
-def test_what_a_pod_asks_for_itself(containers: Object, whole: Object, requests: Any) -> None:
-    """As much as its containers do together, or else its limits; it is asked only of such pods."""
+def test_resources_of_a_pod(containers: Object, whole: Object, requests: Any) -> None:
+    """The sum of its containers' requests, or else its limits; only for pods with resources of
+    their own."""
     spec = {"containers": [{"resources": copy.deepcopy(containers)} for _ in range(2)]}
     assert "resources" not in defaulted("", "v1", "Pod", {"spec": copy.deepcopy(spec)})["spec"]
     spec = defaulted("", "v1", "Pod", {"spec": {**spec, "resources": whole}})["spec"]
@@ -171,13 +173,13 @@ def test_what_a_pod_asks_for_itself(containers: Object, whole: Object, requests:
     ],
 )
 def test_autoscaler(version: str, spec: Object) -> None:
-    """An autoscaler without metrics watches the processor, in each version's own words."""
+    """An autoscaler without metrics uses the CPU, in the fields of each version."""
     obj = defaulted("autoscaling", version, "HorizontalPodAutoscaler", {})
     assert obj["spec"] == spec
 
 
 def test_role_binding() -> None:
-    """References of a binding lead to RBAC unless they say otherwise."""
+    """References of a binding have the RBAC group unless they name another."""
     obj = {
         "roleRef": {"kind": "Role", "name": "r"},
         "subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s"}],
@@ -205,7 +207,7 @@ def test_definition_of_a_custom_resource() -> None:
 
 
 def test_webhooks() -> None:
-    """A webhook fails closed and is called for equivalent versions; the old version did not."""
+    """A webhook fails closed and matches equivalent versions; the old version did not."""
     group, kind = "admissionregistration.k8s.io", "MutatingWebhookConfiguration"
     newer = defaulted(group, "v1", kind, {"webhooks": [{"rules": [{}]}]})["webhooks"][0]
     older = defaulted(group, "v1beta1", kind, {"webhooks": [{}]})["webhooks"][0]
@@ -224,7 +226,7 @@ def test_webhooks() -> None:
 
 @given(st.sampled_from(all_kinds()), st.dictionaries(st.text(max_size=3), JSON), JSON)
 def test_any_object(kind: Any, rest: Object, spec: Any) -> None:
-    """No object is so odd that defaults fail on it, and a second time changes nothing."""
+    """For any object, defaults do not fail, and applying them twice changes nothing."""
     obj = {**rest, "spec": spec, "webhooks": spec, "subjects": spec, "metadata": {"name": "n"}}
     for version in kind.versions:
         once = defaulted(kind.group, version, kind.kind, obj)

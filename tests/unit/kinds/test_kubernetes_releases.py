@@ -1,4 +1,4 @@
-"""The table of real Kubernetes releases: well-known facts, and what every row must keep to."""
+"""The table of real Kubernetes releases: known facts, and invariants of every row."""
 
 import pytest
 
@@ -31,18 +31,19 @@ INGRESSES = GroupResource("networking.k8s.io", "ingresses")
     ],
 )
 def test_names(text: str, minor: int | None) -> None:
-    """A release is named in any way that people and servers name it."""
+    """A release is found by the forms of its name that users and servers use."""
     assert minor_of(text) == minor
 
 
-def test_unknown_releases_are_refused() -> None:
-    """A release that is not in the table is refused, with those that are."""
+def test_unknown_releases_are_rejected() -> None:
+    """An unknown release is rejected with a list of the known ones."""
     with pytest.raises(ReleaseError, match=r"1\.14 to 1\.\d+"):
         kubernetes_release(13)
 
 
-def test_steps_that_people_know() -> None:
-    """Cron jobs, disruption budgets and autoscalers changed what is stored when they did."""
+def test_known_storage_version_changes() -> None:
+    """Cron jobs, disruption budgets and autoscalers changed their storage versions in the known
+    releases."""
     stored = {minor: kubernetes_release(minor).resources for minor in known_minors()}
     assert stored[20][CRON_JOBS].storage == "batch/v1beta1"
     assert stored[22][CRON_JOBS].storage == "batch/v1"
@@ -54,15 +55,15 @@ def test_steps_that_people_know() -> None:
 
 
 def test_groups_that_share_objects_read_each_other() -> None:
-    """What was written through an older group is readable for as long as both are there."""
+    """Objects of an older group are decodable while both groups exist."""
     assert "extensions/v1beta1" in kubernetes_release(21).resources[INGRESSES].versions
     assert "extensions/v1beta1" not in kubernetes_release(30).resources[INGRESSES].versions
     events = kubernetes_release(30).resources
     assert events[GroupResource("events.k8s.io", "events")].storage == "v1"
 
 
-def test_every_row_makes_sense() -> None:
-    """A release reads what it writes, and every version is one of a group."""
+def test_every_row_is_consistent() -> None:
+    """A release decodes what it encodes, and every version belongs to a group."""
     for minor in known_minors():
         release = kubernetes_release(minor)
         assert len(release.resources) > 40
@@ -75,7 +76,7 @@ def test_every_row_makes_sense() -> None:
 
 
 def test_shipped_releases_agree_with_the_table() -> None:
-    """What a restow server of a real release writes, that release writes too."""
+    """A restow server of a real release uses the storage versions of that release."""
     for name in shipped_releases():
         minor = minor_of(name)
         if minor is None:

@@ -1,4 +1,4 @@
-"""Requests to migrate what is stored, of both groups: their fields, and every rule."""
+"""Migrations of both API groups: their fields, and every validation rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def condition(kind: str = "Running", **changes: Any) -> Object:
 
 @pytest.mark.parametrize("kind", [OLD, NEW])
 def test_something_acts_on_them(kind: tuple[str, str]) -> None:
-    """Whoever makes one is not warned, and finds both subresources."""
+    """Creating one causes no warning, and both have their subresources."""
     found = find_kind(*kind)
     assert found is not None
     assert not found.behaviour_missing
@@ -58,7 +58,7 @@ def test_something_acts_on_them(kind: tuple[str, str]) -> None:
     ],
 )
 def test_the_resource(kind: tuple[str, str], resource: Object, expected: list[str]) -> None:
-    """A request says which resource it is about, in a form that a resource can have."""
+    """A migration names its resource, in a valid form."""
     found = causes(kind, {"spec": {"resource": resource}})
     assert len(found) == len(expected)
     for cause, wanted in zip(found, expected, strict=True):
@@ -66,13 +66,13 @@ def test_the_resource(kind: tuple[str, str], resource: Object, expected: list[st
 
 
 def test_the_version_of_a_resource() -> None:
-    """The old group has one, which may be left out, but not be a wrong one."""
+    """The old group has an optional version, which must be valid."""
     (cause,) = causes(OLD, {"spec": {"resource": {**SPEC["resource"], "version": "1"}}})
     assert cause.startswith('spec.resource.version: Invalid value: "1"')
 
 
-def test_what_may_change_in_a_spec() -> None:
-    """Nothing in the one group; in the other, the place to go on at."""
+def test_mutable_fields_of_a_spec() -> None:
+    """None in one group; in the other, the continue token."""
     old: Object = {"spec": SPEC}
     other: Object = {"spec": {"resource": {"resource": "pods"}}}
     further: Object = {"spec": {**SPEC, "continueToken": "t"}}
@@ -91,7 +91,7 @@ def test_what_may_change_in_a_spec() -> None:
 
 
 def test_a_request_from_before_the_rules_can_still_be_written() -> None:
-    """Its spec is not looked at again as long as it stays."""
+    """Its spec is not validated again while it is unchanged."""
     old: Object = {"spec": {"resource": {"resource": "Odd Name"}}}
     assert causes(OLD, {**old, "status": {"conditions": [condition()]}}, old) == []
 
@@ -125,7 +125,7 @@ def test_a_request_from_before_the_rules_can_still_be_written() -> None:
     ],
 )
 def test_standard_conditions(found: list[Object], expected: list[str]) -> None:
-    """The rules that Kubernetes has for conditions everywhere."""
+    """The rules of Kubernetes for conditions."""
     told = status_causes(NEW, {"conditions": found})
     assert len(told) == len(expected)
     for cause, wanted in zip(told, expected, strict=True):
@@ -133,7 +133,7 @@ def test_standard_conditions(found: list[Object], expected: list[str]) -> None:
 
 
 def test_the_end_of_a_migration_is_final() -> None:
-    """It has not both succeeded and failed, and neither is taken back."""
+    """It has not both succeeded and failed, and neither is reverted."""
     done = {"conditions": [condition("Succeeded")]}
     both = {"conditions": [condition("Succeeded"), condition("Failed")]}
     (cause,) = status_causes(NEW, both, done)
@@ -158,7 +158,7 @@ def test_the_end_of_a_migration_is_final() -> None:
     ],
 )
 def test_the_resource_version(version: str, before: str, expected: list[str]) -> None:
-    """It is a number, and once it is set it stays."""
+    """It is a number, and immutable once set."""
     told = status_causes(NEW, {"resourceVersion": version}, {"resourceVersion": before})
     assert len(told) == len(expected)
     for cause, wanted in zip(told, expected, strict=True):
@@ -210,7 +210,7 @@ def test_the_resource_version(version: str, before: str, expected: list[str]) ->
     ],
 )
 def test_the_status_of_the_old_group(status: Object, expected: list[str]) -> None:
-    """What migrators write passes; counts are not negative, and everything has a bound."""
+    """Statuses that migrators write pass; counts are not negative, and every field has a limit."""
     told = status_causes(OLD, status)
     assert len(told) == len(expected)
     for cause, wanted in zip(told, expected, strict=True):
@@ -219,7 +219,7 @@ def test_the_status_of_the_old_group(status: Object, expected: list[str]) -> Non
 
 
 def test_fields_of_the_old_group() -> None:
-    """Progress and failures have types; a count that nobody knows is left out, not zero."""
+    """Progress and failures have types; an unknown count is absent, not zero."""
     struct = all_types().of_kind(OLD[0], "v1alpha1", OLD[1])
     assert struct is not None
     progress = {

@@ -1,4 +1,4 @@
-"""Rules of addresses, names of ports, schedules and time zones: what passes, and what does not."""
+"""Validation of addresses, port names, schedules and time zones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_good_addresses(text: str) -> None:
     ],
 )
 def test_bad_addresses(text: str) -> None:
-    """What is no address, or more than one, does not pass."""
+    """An invalid address, or more than one, is rejected."""
     assert address_problem(text) == "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
 @pytest.mark.parametrize("text", ["010.0.0.1", "10.0.0.01", "::ffff:01.2.3.4"])
 def test_addresses_that_two_readers_read_differently(text: str) -> None:
-    """A zero first may mean octal, so it means nothing."""
+    """A leading zero may mean octal, so it is rejected."""
     assert address_problem(text) == "must not have leading 0s"
     assert "mapped" in str(address_problem("::ffff:127.0.0.1"))
 
@@ -49,8 +49,8 @@ def test_addresses_that_two_readers_read_differently(text: str) -> None:
         ("10.0.0.1", ""),
     ],
 )
-def test_addresses_of_nobody_else(text: str, why: str) -> None:
-    """Addresses that mean whoever reads them are told apart from the rest."""
+def test_special_addresses(text: str, why: str) -> None:
+    """Loopback, unspecified and similar addresses are recognized."""
     assert why in str(special_address_problem(text) or "")
     assert bool(special_address_problem(text)) is bool(why)
 
@@ -71,7 +71,7 @@ def test_names_of_ports() -> None:
     ],
 )
 def test_good_schedules(text: str) -> None:
-    """Numbers, names, lists, ranges, steps and short names pass."""
+    """Numbers, names, lists, ranges, steps and macros pass."""
     assert schedule_problem(text) is None
 
 
@@ -85,12 +85,12 @@ def test_good_schedules(text: str) -> None:
     ],
 )
 def test_bad_schedules(text: str) -> None:
-    """Whatever else there is does not."""
+    """Any other form is rejected."""
     assert schedule_problem(text)
 
 
 def test_time_zones() -> None:
-    """Names pass, whether or not there is such a zone; what could be a path does not."""
+    """Names pass, whether or not such a zone exists; names that could be a path are rejected."""
     for text in ("UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5"):
         assert zone_problem(text) is None
     for text in ("", "Local", "../../etc/passwd", "/etc/passwd", "a//b", "a b", "a\x00", "a" * 99):

@@ -1,4 +1,4 @@
-"""What is wrong with policies and bindings is told with the field, and in the reference's words."""
+"""Errors of policies and bindings have the field, and the message of the reference."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def must(expression: str, **more: Any) -> dict[str, Any]:
     return {"expression": expression, **more}
 
 
-def told(obj: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, str]:
+def errors(obj: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, str]:
     found = validate(GROUP, "ValidatingAdmissionPolicy", obj, old)
     return {cause.field: cause.message for cause in found}
 
 
-def told_of_binding(**spec: Any) -> dict[str, str]:
+def binding_errors(**spec: Any) -> dict[str, str]:
     obj = {"metadata": {"name": "b"}, "spec": spec}
     found = validate(GROUP, "ValidatingAdmissionPolicyBinding", obj)
     return {cause.field: cause.message for cause in found}
@@ -54,8 +54,8 @@ def told_of_binding(**spec: Any) -> dict[str, str]:
     ],
 )
 def test_good_policies(validation: dict[str, Any]) -> None:
-    """Objects have no types; all that is declared may be used."""
-    assert told(policy(validation)) == {}
+    """Objects are untyped; all declared variables may be used."""
+    assert errors(policy(validation)) == {}
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_good_policies(validation: dict[str, Any]) -> None:
     ],
 )
 def test_expressions_that_cannot_run(expression: str, why: str) -> None:
-    """They are refused, with the place of what is wrong."""
-    assert why in told(policy(must(expression)))["spec.validations[0].expression"]
+    """They are rejected, with the field of the error."""
+    assert why in errors(policy(must(expression)))["spec.validations[0].expression"]
 
 
 def test_messages_and_reasons() -> None:
     """Each part of a validation has rules of its own."""
-    found = told(
+    found = errors(
         policy(
             must("true", messageExpression="1", message="a\nb", reason="NotFound"),
             must("true", messageExpression=" ", message=" "),
@@ -101,7 +101,7 @@ def test_messages_and_reasons() -> None:
 
 
 def test_variables() -> None:
-    """They may use those before them, and have the types of what they are made of."""
+    """They may use earlier ones, and have the types of their expressions."""
     variables = [
         {"name": "n", "expression": "1"},
         {"name": "if", "expression": "1"},
@@ -109,7 +109,7 @@ def test_variables() -> None:
         {"name": "early", "expression": "variables.late"},
         {"name": "late", "expression": "[variables.n]"},
     ]
-    found = told(
+    found = errors(
         policy(must("variables.n == 'a'"), must("variables.late[0] == 1"), variables=variables)
     )
     assert found["spec.variables[1].name"].endswith("must be a valid CEL identifier")
@@ -121,8 +121,8 @@ def test_variables() -> None:
 
 
 def test_conditions_and_notes() -> None:
-    """Conditions do not see variables; notes are texts or nothing, each key once."""
-    found = told(
+    """Conditions cannot use variables; annotations are text or null, with unique keys."""
+    found = errors(
         policy(
             must("true"),
             variables=[{"name": "v", "expression": "true"}],
@@ -147,8 +147,8 @@ def test_conditions_and_notes() -> None:
 
 
 def test_what_a_policy_needs() -> None:
-    """Rules, and something to say."""
-    found = told({"metadata": {"name": "p"}, "spec": {"failurePolicy": "Maybe"}})
+    """Rules, and at least one validation or audit annotation."""
+    found = errors({"metadata": {"name": "p"}, "spec": {"failurePolicy": "Maybe"}})
     assert set(found) == {
         "spec.failurePolicy",
         "spec.matchConstraints",
@@ -156,7 +156,7 @@ def test_what_a_policy_needs() -> None:
         "spec.auditAnnotations",
     }
     bad = {**RULE, "operations": ["*", "FOO"], "apiGroups": [], "resources": ["*/*", "a"]}
-    found = told(policy(must("true"), matchConstraints={**MATCH, "resourceRules": [bad]}))
+    found = errors(policy(must("true"), matchConstraints={**MATCH, "resourceRules": [bad]}))
     at = "spec.matchConstraints.resourceRules[0]"
     assert set(found) == {
         f"{at}.operations",
@@ -164,22 +164,22 @@ def test_what_a_policy_needs() -> None:
         f"{at}.apiGroups",
         f"{at}.resources",
     }
-    found = told(policy(must("true"), paramKind={"apiVersion": "a/b/c", "kind": "x y"}))
+    found = errors(policy(must("true"), paramKind={"apiVersion": "a/b/c", "kind": "x y"}))
     assert set(found) == {"spec.paramKind.apiVersion", "spec.paramKind.kind"}
 
 
-def test_what_is_stored_is_not_looked_at_again() -> None:
+def test_unchanged_expressions_are_not_validated_again() -> None:
     """A change of metadata or status alone never fails because of an expression."""
     stored = policy(must("object.x +"))
-    assert told(stored, stored) == {}
-    assert told(policy(must("object.x -")), stored)
+    assert errors(stored, stored) == {}
+    assert errors(policy(must("object.x -")), stored)
 
 
 def test_bindings() -> None:
-    """A binding names a policy and what is to be done, and parameters in one way."""
-    assert told_of_binding(policyName="a", validationActions=["Deny", "Audit"]) == {}
-    assert set(told_of_binding()) == {"spec.policyName", "spec.validationActions"}
-    found = told_of_binding(policyName="A B", validationActions=["Deny", "Warn", "Deny", "Foo"])
+    """A binding names a policy, its actions, and parameters in one way."""
+    assert binding_errors(policyName="a", validationActions=["Deny", "Audit"]) == {}
+    assert set(binding_errors()) == {"spec.policyName", "spec.validationActions"}
+    found = binding_errors(policyName="A B", validationActions=["Deny", "Warn", "Deny", "Foo"])
     assert set(found) == {
         "spec.policyName",
         "spec.validationActions",
@@ -187,16 +187,16 @@ def test_bindings() -> None:
         "spec.validationActions[3]",
     }
     both = {"name": "a/b", "selector": {}, "parameterNotFoundAction": "x"}
-    found = told_of_binding(policyName="a", validationActions=["Deny"], paramRef=both)
+    found = binding_errors(policyName="a", validationActions=["Deny"], paramRef=both)
     assert set(found) == {
         "spec.paramRef.name",
         "spec.paramRef.selector",
         "spec.paramRef.parameterNotFoundAction",
     }
-    found = told_of_binding(policyName="a", validationActions=["Deny"], paramRef={})
+    found = binding_errors(policyName="a", validationActions=["Deny"], paramRef={})
     assert set(found) == {"spec.paramRef", "spec.paramRef.parameterNotFoundAction"}
     selector = {"matchExpressions": [{"key": "a", "operator": "In"}, {"key": "b b"}]}
     match = {**MATCH, "objectSelector": selector}
-    found = told_of_binding(policyName="a", validationActions=["Deny"], matchResources=match)
+    found = binding_errors(policyName="a", validationActions=["Deny"], matchResources=match)
     at = "spec.matchResources.objectSelector.matchExpressions"
     assert set(found) == {f"{at}[0].values", f"{at}[1].operator", f"{at}[1].key"}

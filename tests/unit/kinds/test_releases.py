@@ -1,4 +1,4 @@
-"""Releases: what is shipped is right, and what is wrong in a file is told with its line."""
+"""Releases: the shipped ones are valid, and errors in a file have their line."""
 
 from contextlib import suppress
 from itertools import pairwise
@@ -37,19 +37,19 @@ kinds:
 
 
 def read(text: str) -> Release:
-    """A release from a file called `file.yaml`."""
+    """Returns a release from a file called `file.yaml`."""
     return parse_release(text.encode(), "file.yaml")
 
 
 def versions(release: str, group: str, kind: str) -> tuple[tuple[str, ...], str]:
-    """What a shipped release serves of a kind, and what it stores."""
+    """Returns the served versions of a kind in a shipped release, and its storage version."""
     found = shipped_release(release).kind(group, kind)
     assert found is not None
     return found.served_versions, found.storage_api_version
 
 
 def test_default_release() -> None:
-    """Without a file there is every built-in kind, as its row says."""
+    """Without a file a release has every built-in kind."""
     release = default_release()
     assert [kind.definition for kind in release.kinds] == list(all_kinds())
     for kind in release.kinds:
@@ -67,7 +67,7 @@ def test_default_release() -> None:
     ],
 )
 def test_fastest_evolution(release: str, served: tuple[str, ...], storage: str) -> None:
-    """Four releases move a kind from v1 to v2, as the table of the voting proposal has it."""
+    """Four releases migrate a kind from v1 to v2, as in the table of KEP-1201."""
     assert versions(release, "example.com", "Widget") == (served, storage)
 
 
@@ -107,7 +107,7 @@ def test_fastest_evolution(release: str, served: tuple[str, ...], storage: str) 
 def test_real_steps(
     release: str, group: str, kind: str, served: tuple[str, ...], storage: str
 ) -> None:
-    """Real releases serve and store what they did."""
+    """Real releases have their historical served and storage versions."""
     assert versions(release, group, kind) == (served, storage)
 
 
@@ -120,7 +120,7 @@ def test_real_steps(
     ],
 )
 def test_neighbours_can_run_together(steps: tuple[str, ...]) -> None:
-    """Of two releases that follow each other, each decodes what the other stores."""
+    """Of two consecutive releases, each decodes the storage versions of the other."""
     for first, second in pairwise(steps):
         for one, other in ((first, second), (second, first)):
             for kind in shipped_release(one).kinds:
@@ -131,7 +131,7 @@ def test_neighbours_can_run_together(steps: tuple[str, ...]) -> None:
 
 
 def test_shipped_releases_are_named_like_their_files() -> None:
-    """Every file in the package can be read, and says its own name."""
+    """Every file in the package is valid, and has its own name."""
     names = shipped_releases()
     assert {"x", "x+1", "x+2", "x+3", "kubernetes-1.24", "kubernetes-1.25"} <= set(names)
     for name in names:
@@ -141,7 +141,7 @@ def test_shipped_releases_are_named_like_their_files() -> None:
 
 
 def test_open_kind() -> None:
-    """A kind that is data only has its own keys and converts by its name alone."""
+    """A data-only kind has its own keys, and its conversion changes only the version."""
     kind = read(WIDGET).resource("example.com", "widgets")
     assert kind is not None
     assert kind.definition.key_prefix == "example.com/widgets"
@@ -155,7 +155,7 @@ def test_open_kind() -> None:
 
 
 def test_builtin_kind_as_open() -> None:
-    """A built-in kind may be replaced by plain data with other versions, at its own keys."""
+    """A built-in kind may be replaced by a data-only kind with other versions, at its own keys."""
     text = """
 release: a
 kinds:
@@ -272,7 +272,7 @@ EVENT = (
     ],
 )
 def test_wrong_files(text: str, line: int, why: str) -> None:
-    """What is wrong is told with the file, the line, and what would be right."""
+    """The error has the file, the line, and the expected value."""
     with pytest.raises(ReleaseError) as caught:
         read(text)
     assert str(caught.value).startswith(f"file.yaml:{line}: ")
@@ -280,7 +280,7 @@ def test_wrong_files(text: str, line: int, why: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """A file that is missing, empty or too large is told by its name."""
+    """A file that is missing, empty or too large is reported by name."""
     with pytest.raises(ReleaseError, match=r"none\.yaml: cannot be read: No such file"):
         load_release(tmp_path / "none.yaml")
     file = tmp_path / "some.yaml"
@@ -298,14 +298,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 @given(st.one_of(st.binary(), st.text().map(str.encode), st.sampled_from(WIDGET.splitlines())))
 def test_any_bytes(data: bytes | str) -> None:
-    """Whatever is in a file, it is a release or it is refused."""
+    """Any file content is a release or is rejected."""
     text = data if isinstance(data, bytes) else WIDGET.replace(data, "").encode()
     with suppress(ReleaseError):
         assert parse_release(text, "file.yaml").kinds
 
 
 def test_many_kinds() -> None:
-    """A release may hold hundreds of generated kinds."""
+    """A release may have hundreds of generated kinds."""
     head, _, kind = WIDGET.partition("kinds:\n")
     many = "".join(
         kind.replace("Widget", f"Widget{index}").replace("widgets", f"widgets{index}")

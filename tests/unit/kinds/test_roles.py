@@ -1,4 +1,4 @@
-"""What may not be stored as a role or a binding, in the reference's words."""
+"""Validation of roles and bindings, with the messages of the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def said(kind: str, obj: dict[str, Any], old: dict[str, Any] | None = None) -> l
 
 
 def test_rules() -> None:
-    """Verbs, groups and resources are needed; paths are apart, and of the cluster alone."""
+    """Verbs, groups and resources are required; paths are separate, and only for cluster roles."""
     both = {"nonResourceURLs": ["/x"], "resources": ["pods"]}
     half = {"resources": [""], "verbs": ["get"]}
     at = 'rules[0].nonResourceURLs: Invalid value: ["/x"]: '
@@ -36,7 +36,7 @@ def test_rules() -> None:
 
 
 def test_selectors_of_roles() -> None:
-    """Who gathers says of what, with selectors that select."""
+    """An aggregation rule needs selectors, which must not be empty."""
     [empty] = said("ClusterRole", {"aggregationRule": {}})
     assert empty == (
         "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector"
@@ -67,7 +67,7 @@ def test_selectors_of_roles() -> None:
 
 
 def test_bindings() -> None:
-    """A binding names a role that there can be, and somebody that there can be."""
+    """A binding names a valid role, and valid subjects."""
     subjects = [
         {"kind": "User"},
         {"kind": "Foo", "name": "x"},
@@ -107,7 +107,7 @@ def test_bindings() -> None:
 
 @pytest.mark.parametrize("kind", ["RoleBinding", "ClusterRoleBinding"])
 def test_a_binding_keeps_its_role(kind: str) -> None:
-    """Another role needs another binding."""
+    """The roleRef is immutable."""
     other = {**REF, "name": "other"}
     [cause] = said(kind, {"roleRef": other}, {"roleRef": REF})
     shown = f'{{"APIGroup":"{RBAC}","Kind":"ClusterRole","Name":"other"}}'

@@ -1,4 +1,4 @@
-"""What schemas say beyond names and types: the tables fit the types, and rules fill the rest."""
+"""Schema facts beyond names and types: the tables match the types, and rules cover the rest."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ CORE = "io.k8s.api.core.v1."
 
 
 def find(name: str) -> tuple[Struct, Field]:
-    """A field of a core struct."""
+    """Returns a field of a core struct."""
     struct_name, _, field_name = name.partition(".")
     struct = all_types().struct(CORE + struct_name)
     return struct, struct.by_name[field_name]
@@ -22,7 +22,7 @@ def find(name: str) -> tuple[Struct, Field]:
 
 @cache
 def known() -> frozenset[str]:
-    """Every field of every type, as the tables name it."""
+    """Returns every field of every type, as the tables name it."""
     types, found = load_types(), set[str]()
     for group, version in types.group_versions():
         for struct in types.structs(group, version):
@@ -32,7 +32,7 @@ def known() -> frozenset[str]:
 
 
 def test_every_name_is_a_field() -> None:
-    """No table speaks of a field that no type has."""
+    """No table names a field that no type has."""
     words = {name for names in schema_facts._WORDS for name in names.split()}
     unions = {
         f"{struct}.{field}"
@@ -54,18 +54,18 @@ def test_every_name_is_a_field() -> None:
     ],
 )
 def test_required(name: str, required: bool) -> None:
-    """A field that Go always writes is required, but for the exceptions."""
+    """A field that Go always writes is required, with exceptions."""
     assert is_required(*find(name)) is required
 
 
 def test_events_differ() -> None:
-    """The two kinds of events are told apart: what one must have, the other need not."""
+    """The two kinds of events differ in their required fields."""
     struct = all_types().struct("io.k8s.api.events.v1.Event")
     assert not is_required(struct, struct.by_name["metadata"])
 
 
-def test_words() -> None:
-    """Fields of a few words list them, signals in the order of their names."""
+def test_enumerations() -> None:
+    """Fields with few values list them, signals in the order of their names."""
     assert words_of(*find("Container.imagePullPolicy")) == ("Always", "IfNotPresent", "Never")
     assert words_of(*find("Container.image")) == ()
     signals = words_of(*find("Lifecycle.stopSignal"))
@@ -87,12 +87,12 @@ def test_words() -> None:
     ],
 )
 def test_defaults(name: str, default: object) -> None:
-    """What Go always writes counts as zero; a few others count as something else."""
+    """Fields that Go always writes default to zero; a few have other defaults."""
     assert default_of(*find(name)) == default
 
 
 def test_unions() -> None:
-    """A struct of which one field is set says which field names it."""
+    """A union struct names the discriminator of each field."""
     struct, _ = find("SeccompProfile.type")
     assert union_of(struct) == ("type", {"localhostProfile": "LocalhostProfile"})
     assert union_of(all_types().struct(CORE + "Container")) is None

@@ -1,4 +1,5 @@
-"""What the server adds to an object before it is stored, for every kind: facts of the reference."""
+"""Fields that the server adds before an object is stored, for every kind: facts of the
+reference."""
 
 import copy
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ CASES: list[Object] = yaml.load(
 )
 CATALOG = builtin_catalog()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-# They are given to all that is new.
+# Every new object gets them.
 GIVEN = ("uid", "creationTimestamp", "namespace")
 
 
@@ -30,7 +31,7 @@ def name_of(case: Object) -> str:
 
 
 def created(sent: Object) -> tuple[Resource, Object]:
-    """The object as a create would store it."""
+    """Returns the object as a create stores it."""
     group = sent["apiVersion"].rpartition("/")[0]
     resource = CATALOG.of_kind(group, sent["kind"])
     assert resource is not None
@@ -45,7 +46,7 @@ def created(sent: Object) -> tuple[Resource, Object]:
 
 
 def added(sent: Any, got: Any) -> Any:
-    """What is in an object that was not sent; None if there is nothing."""
+    """Returns the fields that were not sent, or None."""
     if isinstance(sent, dict) and isinstance(got, dict):
         found = {}
         for name, value in got.items():
@@ -60,7 +61,8 @@ def added(sent: Any, got: Any) -> Any:
 
 
 def known(value: Any, obj: Object) -> Any:
-    """A value as the cases have it: without what differs each time, and without empty lists."""
+    """Returns a value as in the cases: without fields that differ each time, and without empty
+    lists."""
     if isinstance(value, dict):
         pairs = {name: known(each, obj) for name, each in value.items()}
         return {name: each for name, each in pairs.items() if each != [] and each is not None}
@@ -71,7 +73,7 @@ def known(value: Any, obj: Object) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_server_adds(case: Object) -> None:
-    """An object is stored with what the reference adds to it, and with nothing else."""
+    """An object is stored with the additions of the reference, and no others."""
     sent = case["send"]
     resource, obj = created(sent)
     before = copy.deepcopy(obj)
@@ -83,7 +85,7 @@ def test_server_adds(case: Object) -> None:
 
 
 def test_every_kind_has_a_case() -> None:
-    """No stored kind of these groups is forgotten."""
+    """Every stored kind of these groups has a case."""
     have = {(c["send"]["apiVersion"].rpartition("/")[0], c["send"]["kind"]) for c in CASES}
     groups = {group for group, _ in have}
     missing = {

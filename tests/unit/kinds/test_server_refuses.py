@@ -1,4 +1,4 @@
-"""What the server refuses in each kind, by objects with one thing wrong: facts of the reference."""
+"""Rejections of each kind, by objects with one error: facts of the reference."""
 
 import copy
 from pathlib import Path
@@ -14,7 +14,7 @@ CHANGES: dict[str, list[list[Any]]] = yaml.load(
     (Path(__file__).parent / "server_refuses.yaml").read_bytes(), yaml.CSafeLoader
 )
 SENT = {name_of(case): case["send"] for case in CASES}
-# Their defaults hide what a change does: it is made to what was sent.
+# Their defaults hide a change, so it is made to the client's object.
 AS_SENT = ("Job", "Pod", "Service")
 
 
@@ -32,7 +32,7 @@ def changed(obj: Object, path: list[str | int], value: Any) -> Object:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_server_refuses(name: str) -> None:
-    """Each change is refused for the reason and in the field that the reference names."""
+    """Each change is rejected with the reason and the field of the reference."""
     good = SENT[name]
     if good["kind"] not in AS_SENT:
         good = created(good)[1]

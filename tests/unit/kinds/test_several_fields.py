@@ -1,6 +1,6 @@
-"""Rules that look at several fields at once, and what is said of an object that breaks one.
+"""Rules about several fields, and the errors of objects that violate one.
 
-The words are what a kube-apiserver of 1.36 says of the same object.
+The messages are those of a kube-apiserver 1.36 for the same object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def service(**spec: Any) -> Object:
 
 
 def event(**fields: Any) -> Object:
-    """Of the newer group, in the form that is stored."""
+    """An event of the newer group, in the stored form."""
     usual = {
         "reason": "r",
         "action": "a",
@@ -231,10 +231,10 @@ WELCOME: list[Object] = [
     deployment(),
     service(),
     event(),
-    # The event of one object may be kept with another.
+    # The event of one object may be stored in another namespace.
     event(involvedObject={"namespace": "other"}),
     autoscaler(scaleTargetRef={"kind": "ReplicationController", "name": "d"}),
-    # Labels of whoever measures are not those of objects.
+    # Labels of the metrics source are not those of objects.
     autoscaler(
         metrics=[
             {
@@ -258,8 +258,8 @@ def group_of(obj: Object) -> str:
     return str(obj["apiVersion"].rpartition("/")[0])
 
 
-def told(obj: Object) -> list[tuple[str, str]]:
-    """What is wrong with a new object, after its defaults."""
+def errors_of(obj: Object) -> list[tuple[str, str]]:
+    """Returns the errors of a new object, after its defaults."""
     if obj["kind"] == "Pod":
         prepare_create("", "Pod", obj)
     apply_defaults(group_of(obj), obj["apiVersion"].rpartition("/")[2], obj["kind"], obj)
@@ -269,19 +269,19 @@ def told(obj: Object) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("obj", "field", "message"), REFUSED)
 def test_refused(obj: Object, field: str, message: str) -> None:
-    """Each rule is told at its field, in the words that clients know."""
-    found = told(obj)
+    """Each violation has its field and the message of Kubernetes."""
+    found = errors_of(obj)
     assert any(each == field and text.startswith(message) for each, text in found), found
 
 
 @pytest.mark.parametrize("obj", WELCOME)
-def test_welcome(obj: Object) -> None:
-    """What keeps to the rules is not told of any."""
-    assert told(obj) == []
+def test_valid_objects(obj: Object) -> None:
+    """A valid object has no error."""
+    assert errors_of(obj) == []
 
 
-def test_what_was_wrong_before_is_let_through() -> None:
-    """A rule that came later does not hold up changes of what was stored before."""
+def test_existing_errors_are_tolerated() -> None:
+    """A rule that is newer than an object does not block updates of it."""
     old, new = (service(externalTrafficPolicy="Local", selector={"a": each}) for each in "bc")
     assert validate("", "Service", new, old) == []
     node, other = (made("v1", "Node", spec={"podCIDRs": [each]}) for each in ("::/64", "::/65"))

@@ -1,4 +1,4 @@
-"""Reports, votes and states of storage: their fields, and every rule with its words."""
+"""StorageVersions, votes and StorageStates: their fields, and every rule with its message."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_fields(  # noqa: PLR0917 - the row of a table
     list_type: str | None,
     list_keys: tuple[str, ...],
 ) -> None:
-    """Each field has its protobuf tag, is written when it must be, and merges by its keys."""
+    """Each field has its protobuf tag, is written if required, and merges by its keys."""
     found: Field = all_types().struct(name).by_name[field]
     assert (found.number, found.omitempty, found.list_type, found.list_keys) == (
         number,
@@ -130,7 +130,7 @@ def test_fields(  # noqa: PLR0917 - the row of a table
 
 
 def test_no_other_fields() -> None:
-    """A spec has no fields at all; neither kind has more than the table above says."""
+    """A spec has no fields; neither kind has more than the table above."""
     assert all_types().struct(f"{REPORTS}.StorageVersionSpec").fields == ()
     assert [field.json for field in struct_of(*VOTE)][2:] == [
         "metadata",
@@ -141,7 +141,7 @@ def test_no_other_fields() -> None:
 
 
 def test_spec_and_status_are_always_there() -> None:
-    """A StorageVersion that was sent without them has them, and a new one as well."""
+    """A StorageVersion that was sent without them gets them, also at its creation."""
     obj = check(struct_of(*REPORT), {"metadata": {"name": "apps.deployments"}}).value
     assert (obj["spec"], obj["status"]) == ({}, {})
     made: Object = {"metadata": {}}
@@ -151,14 +151,14 @@ def test_spec_and_status_are_always_there() -> None:
 
 @pytest.mark.parametrize("time", [None, "2026-01-02T03:04:05Z"])
 def test_times_of_states_may_be_null(time: str | None) -> None:
-    """Go clients send null for a time that is not set; it counts as left out."""
+    """Go clients send null for an unset time; it counts as absent."""
     obj = {"metadata": {"creationTimestamp": None}, "status": {"lastHeartbeatTime": time}}
     status = check(struct_of(*STATE), obj).value.get("status") or {}
     assert status == ({} if time is None else {"lastHeartbeatTime": time})
 
 
 def test_times_of_reporters_may_be_null() -> None:
-    """As in the state itself; who reports must be there, and is kept even when it is empty."""
+    """As in the state itself; the reporter ID is required, and is kept even if empty."""
     sent = {"reporterID": "a", "currentStorageVersionHash": "h", "lastHeartbeatTime": None}
     obj = {"metadata": {}, "status": {"currentStorageVersionHashes": [sent, {}]}}
     kept = check(struct_of(*STATE), obj).value["status"]["currentStorageVersionHashes"]
@@ -166,7 +166,7 @@ def test_times_of_reporters_may_be_null() -> None:
     assert set(kept[1]) <= {"reporterID"}
 
 
-# How they behave.
+# Behavior.
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,8 @@ def test_times_of_reporters_may_be_null() -> None:
     ],
 )
 def test_behaviour(group: str, kind: str, prefix: str, subresources: list[str]) -> None:
-    """Cluster scoped, without generation or blind updates, one version, in every release."""
+    """Cluster scoped, without generation or unconditional updates, one version, in every
+    release."""
     found = kind_of(group, kind)
     assert found.key_prefix == prefix
     assert [each.name for each in found.subresources] == subresources
@@ -195,7 +196,7 @@ def test_behaviour(group: str, kind: str, prefix: str, subresources: list[str]) 
 
 
 def test_the_bare_name_means_the_reports() -> None:
-    """Of two groups with `storageversions` clients take the first."""
+    """Of two groups with `storageversions`, clients use the first."""
     groups = [kind.group for kind in all_kinds() if kind.plural == "storageversions"]
     assert groups == [REPORT[0], VOTE[0]]
     assert group_order(REPORT[0]) < group_order(VOTE[0])
@@ -209,7 +210,7 @@ def test_the_bare_name_means_the_reports() -> None:
     ["core.pods", "apps.deployments", "apiextensions.k8s.io.customresourcedefinitions", "0.a"],
 )
 def test_good_names(name: str) -> None:
-    """The last dot divides a name into group and resource."""
+    """The last dot separates group and resource."""
     assert name_causes(*REPORT, name) == []
 
 
@@ -228,7 +229,7 @@ def test_good_names(name: str) -> None:
     ],
 )
 def test_bad_names(name: str, whys: list[str]) -> None:
-    """What is wrong is told of the segment, with the whole name as the value."""
+    """The error is about the segment, with the whole name as the value."""
     expected = [f'metadata.name: Invalid value: "{name}": {why}' for why in whys]
     assert name_causes(*REPORT, name) == expected
 
@@ -246,7 +247,7 @@ def test_bad_names(name: str, whys: list[str]) -> None:
     ],
 )
 def test_names_of_votes(name: str, whys: list[str]) -> None:
-    """The last two dots divide the name of a vote."""
+    """The last two dots separate group, version and resource of a vote."""
     expected = [f'metadata.name: Invalid value: "{name}": {why}' for why in whys]
     assert name_causes(*VOTE, name, selectedVersion="v1") == expected
 
@@ -291,12 +292,13 @@ def test_names_of_votes(name: str, whys: list[str]) -> None:
     ],
 )
 def test_names_of_states(name: str, resource: Object, expected: list[str]) -> None:
-    """The name of a state is that of its resource."""
+    """The name of a StorageState is that of its resource."""
     assert name_causes(*STATE, name, spec={"resource": resource}) == expected
 
 
 def test_the_resource_of_a_state_stays() -> None:
-    """It is in the name. An empty group is as good as none; a wrong old name harms nobody."""
+    """It is in the name. An empty group equals a missing one; an existing wrong name is
+    tolerated."""
 
     def state(**resource: str) -> Object:
         return {"metadata": {"name": "odd"}, "spec": {"resource": resource}}
@@ -307,7 +309,7 @@ def test_the_resource_of_a_state_stays() -> None:
 
 
 def test_a_missing_name_is_told_once() -> None:
-    """With the rest of the metadata, not here."""
+    """The check of the metadata reports it, not this one."""
     assert validate(*REPORT, {"metadata": {}}) == []
     assert validate(*VOTE, {"metadata": {}, "selectedVersion": "v1"}) == []
 
@@ -330,7 +332,7 @@ def test_a_missing_name_is_told_once() -> None:
     ],
 )
 def test_good_status(status: Object) -> None:
-    """What servers write breaks no rule; a condition may have any status."""
+    """Statuses that servers write pass; a condition may have any status."""
     assert status_causes(status, {"commonEncodingVersion": "before"}) == []
 
 
@@ -381,7 +383,7 @@ def test_good_status(status: Object) -> None:
     ],
 )
 def test_bad_entries(entries: list[Object], expected: list[str]) -> None:
-    """Every rule about an entry tells its field, the value and why."""
+    """Every rule about an entry has its field, value and message."""
     status = {"storageVersions": entries, "commonEncodingVersion": "apps/v1"}
     assert status_causes(status) == expected
 
@@ -435,7 +437,7 @@ def test_bad_encoding_versions(version: str, why: str) -> None:
     ],
 )
 def test_common_version(versions: list[str], given: str | None, detail: str | None) -> None:
-    """The common version must be the one that follows from the entries."""
+    """The common version must follow from the entries."""
     entries = [entry(f"s{index}", version) for index, version in enumerate(versions)]
     status: Object = {"storageVersions": entries, "conditions": [CONDITION]}
     if given is not None:
@@ -479,15 +481,15 @@ def test_common_version(versions: list[str], given: str | None, detail: str | No
     ],
 )
 def test_bad_conditions(conditions: list[Object], expected: list[str]) -> None:
-    """Types are unique, types and statuses are qualified names, reason and message are there."""
+    """Types are unique, types and statuses are qualified names, reason and message are required."""
     causes = status_causes({"conditions": conditions})
     assert len(causes) == len(expected)
     for cause, wanted in zip(causes, expected, strict=True):
         assert cause.startswith(wanted)
 
 
-def test_a_status_that_stays_is_not_looked_at() -> None:
-    """Servers may leave the common version unset for reasons that no rule here knows."""
+def test_an_unchanged_status_is_not_validated() -> None:
+    """Servers may leave the common version unset for reasons that the rules do not cover."""
     status = {"storageVersions": [entry()]}
     assert status_causes(status, {}) != []
     assert status_causes(status, status) == []
@@ -593,6 +595,6 @@ HASHES = "status.currentStorageVersionHashes"
     ],
 )
 def test_the_status_of_a_state(status: Object, expected: list[str]) -> None:
-    """Each reporter says who it is, once; how much there may be of everything has a bound."""
+    """Each reporter has an ID and one report; every list has a limit."""
     assert state_causes(status) == expected
     assert state_causes(status, status) == []

@@ -1,4 +1,4 @@
-"""The type tables that come with the package."""
+"""The type tables in the package."""
 
 import pytest
 
@@ -18,7 +18,7 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 
 def test_every_type_that_a_field_names_is_in_the_tables() -> None:
-    """No reference leads nowhere, in any group version."""
+    """Every reference in every group version has a target."""
     types = load_types()
     count = 0
     for group, version in types.group_versions():
@@ -32,7 +32,7 @@ def test_every_type_that_a_field_names_is_in_the_tables() -> None:
 
 
 def test_names_and_numbers_are_unique_in_a_struct() -> None:
-    """Flattening an embedded struct hides no field, and each number means one."""
+    """Flattening an embedded struct hides no field, and each number is unique."""
     types = load_types()
     for group, version in types.group_versions():
         for struct in types.structs(group, version):
@@ -43,7 +43,7 @@ def test_names_and_numbers_are_unique_in_a_struct() -> None:
 
 @pytest.mark.parametrize(("group", "version", "kind"), KINDS)
 def test_a_kind_is_found_by_its_group_version(group: str, version: str, kind: str) -> None:
-    """The kinds that clients send are all there, and carry kind and apiVersion."""
+    """All kinds that clients send exist, with kind and apiVersion."""
     struct = struct_of(group, version, kind)
     assert struct.short_name == kind
     assert struct.is_kind
@@ -58,8 +58,8 @@ def test_options_are_found_in_every_group() -> None:
         assert struct.name == f"{META}.DeleteOptions"
 
 
-def test_what_does_not_exist_is_said_so() -> None:
-    """A kind that is unknown is None, and a type that is unknown is an error with its name."""
+def test_unknown_kinds_and_types() -> None:
+    """An unknown kind is None, and an unknown type is an error with its name."""
     types = load_types()
     assert types.of_kind("apps", "v1", "Nothing") is None
     assert types.of_kind("apps", "v1", "DeploymentSpec") is None
@@ -100,8 +100,8 @@ def test_fields_carry_their_facts() -> None:
     assert secret.by_name["data"].type == MapOf(Scalar.BYTES)
 
 
-def test_only_what_is_asked_for_is_parsed() -> None:
-    """A server that meets one kind does not pay for a thousand structs."""
+def test_types_are_parsed_on_demand() -> None:
+    """A server that uses one kind does not parse a thousand structs."""
     types = Types(DATA.read_bytes())
     assert types._structs == {}
     types.of_kind("", "v1", "ConfigMap")

@@ -1,4 +1,4 @@
-"""What an object keeps when it is written again, and what of it may not change."""
+"""Fields that an update keeps, and fields that are immutable."""
 
 import copy
 from typing import Any
@@ -17,7 +17,7 @@ TEMPLATE = {
 
 
 def made(group: str, kind: str, version: str, **content: Any) -> Object:
-    """An object at its first moment."""
+    """Returns an object as created."""
     api_version = f"{group}/{version}" if group else version
     obj = {"apiVersion": api_version, "kind": kind, "metadata": dict(META)}
     obj |= copy.deepcopy(content)
@@ -27,7 +27,7 @@ def made(group: str, kind: str, version: str, **content: Any) -> Object:
 
 
 def rewritten(old: Object, **content: Any) -> tuple[Object, set[str]]:
-    """The object after an update with other content, and the fields that are told to be wrong."""
+    """Returns the object after an update with other content, and the fields with errors."""
     group, _, version = old["apiVersion"].rpartition("/")
     kept = {name: old[name] for name in ("apiVersion", "kind", "metadata")}
     new = copy.deepcopy({**kept, **content})
@@ -47,8 +47,10 @@ def rewritten(old: Object, **content: Any) -> tuple[Object, set[str]]:
         ("batch", "Job", {"spec": {"template": TEMPLATE}}),
     ],
 )
-def test_what_is_tried_twice_is_made_from_the_same(group: str, kind: str, content: Object) -> None:
-    """A create may be tried again, with another uid: nothing of the first try is left in it."""
+def test_a_retried_create_starts_from_the_same_object(
+    group: str, kind: str, content: Object
+) -> None:
+    """A create may be retried with another UID: nothing of the first attempt remains."""
     version = f"{group}/v1" if group else "v1"
     metadata = {**META, "annotations": {}}
     sent: Object = {"apiVersion": version, "kind": kind, "metadata": metadata}
@@ -63,7 +65,7 @@ def test_what_is_tried_twice_is_made_from_the_same(group: str, kind: str, conten
 
 
 def test_service_keeps_its_address() -> None:
-    """Who writes a service again from its manifest keeps the address and the ports it has."""
+    """Applying a manifest again keeps the addresses and the ports of a service."""
     ports = [{"port": 80, "nodePort": 30080}]
     service = made("", "Service", "v1", spec={"clusterIP": "10.0.0.7", "ports": ports})
     again, wrong = rewritten(service, spec={"ports": [{"port": 81}]})
@@ -75,8 +77,8 @@ def test_service_keeps_its_address() -> None:
     assert again["spec"]["ports"][0]["nodePort"] == 30080
 
 
-def test_service_loses_what_its_type_has_not() -> None:
-    """With a type that has no addresses, a service loses those that it had."""
+def test_service_loses_fields_of_another_type() -> None:
+    """A service loses its addresses if its new type has none."""
     service = made("", "Service", "v1", spec={"clusterIP": "10.0.0.7", "ports": [{"port": 80}]})
     spec = {**service["spec"], "type": "ExternalName", "externalName": "a.example.com"}
     again, _ = rewritten(service, spec=spec)
@@ -84,7 +86,7 @@ def test_service_loses_what_its_type_has_not() -> None:
 
 
 def test_pod_keeps_what_it_was_given() -> None:
-    """A pod's manifest has neither its priority nor the tolerations that it was given."""
+    """A pod's manifest lacks its priority and the tolerations that were added."""
     spec = {"containers": [{"name": "c", "image": "nginx"}]}
     unwell = {
         "key": "node.kubernetes.io/not-ready",
@@ -100,8 +102,8 @@ def test_pod_keeps_what_it_was_given() -> None:
     assert rewritten(own, spec=spec)[1] == {"spec.tolerations"}
 
 
-def test_pod_gets_less_time_and_never_more() -> None:
-    """How long a pod may run can be said later and be cut short, and not be taken back."""
+def test_active_deadline_of_a_pod_only_decreases() -> None:
+    """activeDeadlineSeconds can be set later and be reduced, but not be removed."""
     spec = {"containers": [{"name": "c", "image": "nginx"}]}
     field = "activeDeadlineSeconds"
     pod = made("", "Pod", "v1", spec={**spec, field: 60})
@@ -112,8 +114,8 @@ def test_pod_gets_less_time_and_never_more() -> None:
     assert rewritten(pod, spec=spec)[1] == {f"spec.{field}"}
 
 
-def test_pod_behind_a_gate_may_be_narrowed() -> None:
-    """Until somebody looks for a node for it, a pod may be more particular about nodes."""
+def test_pod_with_a_scheduling_gate_may_be_narrowed() -> None:
+    """Until it is scheduled, its node affinity may become more specific."""
     spec = {"containers": [{"name": "c", "image": "nginx"}], "nodeSelector": {"a": "b"}}
     gated = {**spec, "schedulingGates": [{"name": "example.com/gate"}]}
     pod = made("", "Pod", "v1", spec=gated)
@@ -125,8 +127,8 @@ def test_pod_behind_a_gate_may_be_narrowed() -> None:
     assert rewritten(made("", "Pod", "v1", spec=spec), spec={**spec, **more})[1] == {"spec"}
 
 
-def test_daemon_set_counts_templates() -> None:
-    """Each change of the template counts, and what a client says about it does not."""
+def test_daemon_set_counts_template_changes() -> None:
+    """Each change of the template increments the generation, whatever the client sends."""
     selector = {"matchLabels": {"a": "b"}}
     old = made("apps", "DaemonSet", "v1", spec={"selector": selector, "template": TEMPLATE})
     name = "deprecated.daemonset.template.generation"
@@ -168,21 +170,21 @@ def test_daemon_set_counts_templates() -> None:
     ],
 )
 def test_frozen(group: str, kind: str, before: Object, after: Object, field: str) -> None:
-    """Some fields stay as they are once the object exists."""
+    """Some fields are immutable after the creation."""
     old = made(group, kind, "v1", **before)
     assert rewritten(old, **after)[1] == {field}
     assert rewritten(old, **before)[1] == set()
 
 
-def test_what_was_wrong_before_is_let_through() -> None:
-    """An object that is stored against a rule can change elsewhere, and only there."""
+def test_existing_errors_are_tolerated() -> None:
+    """An invalid stored object can change in other fields only."""
     rules = [{"host": "Not A Host"}]
     ingress = made("networking.k8s.io", "Ingress", "v1", spec={"rules": rules})
     spec = {"rules": rules, "ingressClassName": "other"}
     assert rewritten(ingress, spec=spec)[1] == set()
     spec = {"rules": [{"host": "Nor This"}]}
     assert rewritten(ingress, spec=spec)[1] == {"spec.rules[0].host"}
-    # So it is with rules that look at several fields.
+    # This holds for rules about several fields.
     metric = {"type": "Resource", "resource": {"name": "cpu"}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     scaled: Object = {"maxReplicas": 3, "scaleTargetRef": target, "metrics": [metric]}

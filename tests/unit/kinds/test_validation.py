@@ -1,4 +1,4 @@
-"""Rules of built-in kinds: what breaks one is told by its field, and what breaks none passes."""
+"""Validation of built-in kinds: each violation has its field, and valid objects pass."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ GOOD: list[tuple[str, str, Object]] = [
     ("internal.apiserver.k8s.io", "StorageVersion", {"metadata": {"name": "apps.deployments"}}),
 ]
 
-# What is wrong with it is told for these fields.
+# The fields with errors.
 BAD: list[tuple[str, str, Object, list[str]]] = [
     ("", "ConfigMap", {"data": {"a/b": "x"}}, ["data[a/b]"]),
     ("", "ConfigMap", {"data": {"ok": "x", "a/b": "x", "": "x"}}, ["data[a/b]", "data[]"]),
@@ -159,7 +159,7 @@ BAD: list[tuple[str, str, Object, list[str]]] = [
     ("node.k8s.io", "RuntimeClass", {}, ["handler"]),
 ]
 
-# What may not change, from the first to the second.
+# Immutable fields, from the first to the second object.
 CHANGES: list[tuple[str, str, Object, Object, list[str]]] = [
     (
         "",
@@ -209,32 +209,32 @@ CHANGES: list[tuple[str, str, Object, Object, list[str]]] = [
 
 @pytest.mark.parametrize(("group", "kind", "obj"), GOOD)
 def test_good(group: str, kind: str, obj: Object) -> None:
-    """An object that breaks no rule passes, and may be written again as it is."""
+    """A valid object passes, and may be updated unchanged."""
     assert validate(group, kind, obj) == []
     assert validate(group, kind, obj, obj) == []
 
 
 @pytest.mark.parametrize(("group", "kind", "obj", "fields"), BAD)
 def test_bad(group: str, kind: str, obj: Object, fields: list[str]) -> None:
-    """An object that breaks rules is told every field that is wrong, and no other."""
+    """An invalid object has an error for each invalid field, and no other."""
     assert [cause.field for cause in validate(group, kind, obj)] == fields
 
 
 @pytest.mark.parametrize(("group", "kind", "old", "new", "fields"), CHANGES)
 def test_changes(group: str, kind: str, old: Object, new: Object, fields: list[str]) -> None:
-    """What may not change is told by its field."""
+    """Immutable fields are reported."""
     assert [cause.field for cause in validate(group, kind, new, old)] == fields
 
 
 def test_image_of_a_pod_may_change() -> None:
-    """The few fields of a pod that may change do."""
+    """The few mutable fields of a pod may change."""
     container = {"name": "c", "image": "j"}
     new = {"spec": {**POD, "containers": [container], "activeDeadlineSeconds": 5}}
     assert validate("", "Pod", new, {"spec": POD}) == []
 
 
 def test_messages() -> None:
-    """The words are those that clients of Kubernetes know."""
+    """The messages are those of Kubernetes."""
     (cause,) = validate("", "ConfigMap", {"data": {}}, {"immutable": True, "data": {}})
     assert str(cause) == "immutable: Forbidden: field is immutable when `immutable` is set"
     (cause,) = validate("apps", "Deployment", {"spec": {**SELECTED, "replicas": -1}})
@@ -242,7 +242,7 @@ def test_messages() -> None:
 
 
 def test_finished_migrations_stay_finished() -> None:
-    """A migration that succeeded or failed cannot be made to run again."""
+    """A migration that succeeded or failed cannot be restarted."""
 
     def migration(**conditions: str) -> Object:
         listed = [
@@ -267,7 +267,7 @@ def test_finished_migrations_stay_finished() -> None:
     ),
 )
 def test_any_object(kind: Any, spec: Any, rest: Object) -> None:
-    """No object is so odd that a rule fails on it."""
+    """No object causes an exception in the rules."""
     obj = {"metadata": {"name": "n"}, **rest, "spec": spec}
     assert isinstance(validate(kind.group, kind.kind, obj), list)
     assert isinstance(validate(kind.group, kind.kind, obj, {"spec": {}}), list)
@@ -275,8 +275,8 @@ def test_any_object(kind: Any, spec: Any, rest: Object) -> None:
     assert isinstance(validate(kind.group, kind.kind, obj), list)
 
 
-def test_a_scope_is_held_against_limits_once() -> None:
-    """A quota that names a scope again and again is told once what does not fit it."""
+def test_a_repeated_scope_is_checked_once() -> None:
+    """A quota that repeats a scope has one error for its limits."""
     hard = {"services": "1"}
     selector = {"matchExpressions": [{"scopeName": "BestEffort", "operator": "Exists"}] * 3}
     for spec in ({"scopes": ["BestEffort"] * 3}, {"scopeSelector": selector}):
@@ -285,8 +285,8 @@ def test_a_scope_is_held_against_limits_once() -> None:
         assert cause.message.endswith("unsupported scope applied to resource")
 
 
-def test_every_rule_is_about_a_field_that_there_is() -> None:
-    """A name with a mistake in it would be a rule that never holds, and nobody would be told."""
+def test_every_rule_is_about_an_existing_field() -> None:
+    """A misspelled field name would make a rule ineffective without notice."""
     types = load_types()
     fields: dict[str, set[str]] = {}
     for group, version in types.group_versions():
@@ -297,7 +297,7 @@ def test_every_rule_is_about_a_field_that_there_is() -> None:
     assert sum(map(len, tables)) == len({name for table in tables for name in table})
     for table in tables:
         for struct_name, rules in table.items():
-            # Some sources of volumes have a type of their own in persistent ones, others have not.
+            # Some sources of volumes have their own type in persistent volumes.
             shared = struct_name.replace("PersistentVolumeSource", "VolumeSource")
             known = fields.get(struct_name) or fields[shared]
             assert rules.keys() <= known, struct_name

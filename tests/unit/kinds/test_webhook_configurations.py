@@ -1,4 +1,4 @@
-"""What may stand in a configuration of admission webhooks, in the words that clients know."""
+"""Validation of webhook configurations, with the messages of Kubernetes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def problems(*hooks: Object, old: list[Object] | None = None) -> list[str]:
     return [str(each) for each in validate(GROUP, KIND, {"webhooks": list(hooks)}, before)]
 
 
-def test_what_is_good() -> None:
-    """Nothing is said about a configuration as people write them, or about an empty one."""
+def test_valid_configurations() -> None:
+    """Common configurations and an empty one pass."""
     service = {"service": {"namespace": "n", "name": "s", "path": "/a/b", "port": 8443}}
     condition = {"name": "a", "expression": "request.operation == 'CREATE'"}
     full = {
@@ -89,22 +89,22 @@ def test_what_is_good() -> None:
         ({"matchConditions": [{"expression": "true"}]}, "matchConditions[0].name: Required"),
     ],
 )
-def test_what_is_not(change: Object, told: str) -> None:
-    """Each rule is broken once, and named with its field."""
+def test_invalid_configurations(change: Object, told: str) -> None:
+    """Each rule is violated once, and reported with its field."""
     [found] = problems({**HOOK, **change})
     assert found.startswith("webhooks[0].")
     assert told in found
 
 
 def test_names_and_numbers() -> None:
-    """Two of one name, and more than there may be."""
+    """Duplicate names, and more webhooks than allowed."""
     assert problems(HOOK, HOOK) == ['webhooks[1].name: Duplicate value: "a.example.com"']
     [found] = problems(*([HOOK] * (WEBHOOKS_MAX + 1)))
     assert found.startswith("webhooks: Too many: 1001")
 
 
-def test_what_was_stored_before_may_stay() -> None:
-    """Who changes something else is not told of what was never forbidden before."""
+def test_existing_errors_are_tolerated() -> None:
+    """An update of other fields does not report rules that are newer than the object."""
     old = {
         **HOOK,
         "sideEffects": "Some",
@@ -116,7 +116,8 @@ def test_what_was_stored_before_may_stay() -> None:
 
 
 def test_defaults() -> None:
-    """As in Kubernetes: it fails closed, matches what is equivalent, and is given ten seconds."""
+    """As in Kubernetes: it fails closed, matches equivalent versions, and has a timeout of ten
+    seconds."""
     service = {"namespace": "n", "name": "s"}
     obj: Object = {"webhooks": [{"clientConfig": {"service": service}, "rules": [dict(RULE)]}]}
     apply_defaults(GROUP, "v1", KIND, obj)
