@@ -31,15 +31,15 @@ WORDS: Final = re.compile(
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
-    # The name of the leader lock is a part of a key in the store, which never changes.
+    # The name of the leader lock is part of a key in the store, which never changes.
     "src/restow/apiserver/aggregated.py": ('"housekeeping"',),
     "src/restow/controllers/manager.py": ('"housekeeping"',),
 }
-"""What may stay, by path and the text of the line; say why beside each."""
+"""Exceptions, by path and the text of the line, each with its reason."""
 
 
 class Finding(NamedTuple):
-    """One word at its place."""
+    """One word and its position."""
 
     path: str
     line: int
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 
 def find_words(path: Path) -> list[Finding]:
-    """The replaced words in one file."""
+    """Returns the words of the list in one file."""
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT).as_posix()
     pieces = _python(text, name) if path.suffix == ".py" else _lines(text)
@@ -62,7 +62,7 @@ def find_words(path: Path) -> list[Finding]:
 
 
 def files_to_scan(*places: str) -> Iterator[Path]:
-    """All files of the project, or those below some places."""
+    """Returns all files of the project, or those under some paths."""
     for place in places or (*PLACES, *PAGES):
         path = ROOT / place
         for each in [path] if path.is_file() else sorted(path.rglob("*")):
@@ -73,7 +73,7 @@ def files_to_scan(*places: str) -> Iterator[Path]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line, and the two words at each line's end, as a term may stand on two lines."""
+    """Yields each line, and the two words at each line's end, as a term may be wrapped."""
     before = ""
     for number, line in enumerate(text.splitlines(), start=1):
         yield number, line
@@ -101,7 +101,7 @@ def _python(text: str, name: str) -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
-    """Print what the files named on the command line contain, or all files."""
+    """Prints the findings of the files on the command line, or of all files."""
     found = [each for path in files_to_scan(*sys.argv[1:]) for each in find_words(path)]
     for each in found:
         sys.stdout.write(f"{each.path}:{each.line}: {each.word}: {each.text[:120]}\n")

@@ -1,4 +1,4 @@
-"""Metrics in documents: each name exists, and the YAML of the page about alerts is YAML."""
+"""Metrics in documents: each name exists, and the YAML of the alerts page is valid."""
 
 import re
 from pathlib import Path
@@ -29,14 +29,14 @@ def test_alerts_are_about_metrics_that_exist() -> None:
 
 @pytest.mark.parametrize("manual", MANUALS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_name_metrics_that_exist(manual: Path) -> None:
-    """Sentences and output name current metrics, and a `grep` of `/metrics` names one in full."""
+    """Sentences and output name current metrics, and a `grep` of `/metrics` has a full name."""
     text = manual.read_text()
     assert set(METRIC.findall(text)) - NAMES == set()
     assert [name for name in GREP.findall(text) if name not in NAMES] == []
 
 
 def test_each_alert_is_explained() -> None:
-    """Rules can be read, and each has its row in the table."""
+    """The rules can be parsed, and each has its row in the table."""
     scrape, rules = map(
         yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     )

@@ -1,4 +1,4 @@
-"""Who commits to storage: a short list, each with a reason, and objects in one place only."""
+"""Callers of commit: a short list with reasons, and objects are committed in one place only."""
 
 import ast
 from pathlib import Path
@@ -32,8 +32,8 @@ def _calls_commit(file: Path) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == "commit" for node in ast.walk(tree))
 
 
-def test_who_commits_is_known() -> None:
-    """A new place that writes to the store must be looked at: does it go past the fence?"""
+def test_callers_of_commit_are_known() -> None:
+    """A new place that writes to the store must be reviewed: does it bypass the fence?"""
     found = {
         str(file.relative_to(SRC))
         for file in SRC.rglob("*.py")

@@ -1,7 +1,7 @@
-"""A server is put together from parts that are complete when they are made.
+"""A server is composed of parts that are complete after construction.
 
-A part that needs something of another part is given it by its constructor, directly or as an event
-channel, and all channels are subscribed in one list.
+A part that depends on another part gets it in its constructor, directly or as an event channel, and
+all channels are subscribed in one list.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _is_frozen(node: ast.ClassDef) -> bool:
 
 
 def _own_attributes(tree: ast.Module) -> set[str]:
-    """What the classes of a module declare or set on themselves: state that it owns."""
+    """Returns the attributes that the classes of a module declare or set: state that it owns."""
     found = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and not _is_frozen(node):
@@ -82,7 +82,7 @@ def _parameter_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_no_module_completes_an_object_of_another() -> None:
-    """Attributes are assigned by the module whose class declares them, and by no other."""
+    """Attributes are assigned only by the module whose class declares them."""
     found = {
         f"{name}: {each}"
         for name, tree in _modules(*PACKAGES)
@@ -103,7 +103,7 @@ def test_the_functions_of_the_root_fit_a_screen() -> None:
 
 
 def test_the_functions_of_the_root_take_few_parameters() -> None:
-    """What belongs together is one dataclass."""
+    """Related parameters are one dataclass."""
     found = {
         f"{name}: {each.name}"
         for name, tree in _modules("apiserver")
@@ -114,7 +114,7 @@ def test_the_functions_of_the_root_take_few_parameters() -> None:
 
 
 def test_channels_are_subscribed_in_one_list() -> None:
-    """What the parts of a server tell each other is read in one module."""
+    """The subscriptions between the parts of a server are in one module."""
     found = {
         name
         for name, tree in _modules("apiserver")
@@ -125,7 +125,7 @@ def test_channels_are_subscribed_in_one_list() -> None:
 
 
 def test_an_assignment_from_outside_is_found() -> None:
-    """The check tells an attribute of another's object from one of the module itself."""
+    """The check distinguishes attributes of other modules' objects from the module's own."""
     tree = ast.parse(
         "class Own:\n  count: int\n"
         "def make(own, other):\n  own.count += 1\n  other.on_event = print\n"

@@ -1,4 +1,4 @@
-"""The dependency audit: nothing is wrong with what is used, and each fault would be found."""
+"""The dependency audit: the current dependencies pass, and each kind of defect is found."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ HASH = "--hash=sha256:" + "0" * 64
 WEAK = (Vulnerability("pyyaml", ">=5,<5.4", "CVE-0", "it is bad"),)
 
 
-def test_nothing_is_wrong() -> None:
-    """What is pinned, installed and asked for passes the audit: a step of every test run."""
+def test_the_dependencies_pass() -> None:
+    """Pinned, installed and declared dependencies pass the audit: a step of every test run."""
     assert list(audit()) == []
 
 
 def test_pins() -> None:
-    """A pin has a name, one version, perhaps a marker, and hashes; comments do not count."""
+    """A pin has a name, one version, optionally a marker, and hashes; comments are ignored."""
     first = f"attrs==1.0 \\\n    {HASH} \\\n    {HASH}\n"
     second = f"b==2 ; python_version < '3' \\\n    {HASH}\n"
     text = f"# made by\n{first}{second}"
@@ -53,15 +53,16 @@ def test_pins() -> None:
         "--index-url https://example.org/simple",
     ],
 )
-def test_what_is_no_pin_is_found(line: str) -> None:
-    """Without a version, without a hash, from a place of its own: each is refused."""
+def test_invalid_pins_are_found(line: str) -> None:
+    """Without a version, without a hash, with a URL: each is rejected."""
     pins, problems = read_lock(line + "\n")
     assert pins == []
     assert len(problems) == 1
 
 
 def test_the_environment_is_compared_with_the_lock() -> None:
-    """Missing, another version, twice, not asked for: each is found; seeds and markers are not."""
+    """Missing, another version, duplicate, undeclared: each is found; seed packages and markers are
+    not."""
     pins = [Pin("a", "1.0"), Pin("b", "2.0"), Pin("c", "3.0"), Pin("w", "1", "os_name == 'nt'")]
     well = {"a": ["1.0.0"], "b": ["2.0"], "c": ["3"], "pip": ["1"], "restow": ["0"]}
     assert list(differences(pins, well, own="restow")) == []
@@ -75,7 +76,7 @@ def test_the_environment_is_compared_with_the_lock() -> None:
 
 
 def test_the_lock_for_running_is_a_part_of_the_lock_of_the_tests() -> None:
-    """Another version, and a package that the tests do not have: both are found."""
+    """Another version, and a package that the tests lack: both are found."""
     whole = [Pin("a", "1"), Pin("b", "2")]
     assert list(untested_pins([Pin("a", "1")], whole)) == []
     assert list(untested_pins([Pin("b", "3"), Pin("c", "4")], whole)) == [
@@ -85,7 +86,7 @@ def test_the_lock_for_running_is_a_part_of_the_lock_of_the_tests() -> None:
 
 
 def test_vulnerable_versions_are_found() -> None:
-    """Find a pinned version in a vulnerable range, and a lower bound that allows one."""
+    """A pinned version in a vulnerable range is found, and a lower bound that allows one."""
     assert list(vulnerable_pins([Pin("pyyaml", "6.0"), Pin("other", "5.3")], WEAK)) == []
     assert list(vulnerable_pins([Pin("pyyaml", "5.3.1")], WEAK)) == [
         "pyyaml 5.3.1 is vulnerable (CVE-0: it is bad); not >=5,<5.4"

@@ -1,4 +1,4 @@
-"""The documents: what they name exists, and their examples run."""
+"""The documents: the names in them exist, and their examples run."""
 
 import ast
 import re
@@ -15,9 +15,9 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 DOCUMENTS = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 README_LINES_MAX = 120
 
-# Made by set-up and runs, so absent from a clean clone.
+# Created by set-up and runs, so absent from a clean clone.
 MADE_LATER = (".restow", ".venv", "/")
-# Named in order to say that it is not there.
+# Named in a statement that it does not exist.
 ABSENT_ON_PURPOSE = {"uv.lock"}
 
 PATH = re.compile(r"[\w./-]+\.(?:py|pyi|md|toml|lock|ini|txt|yaml|yml|html|css|js|proto)|[\w.-]+/")
@@ -38,7 +38,7 @@ def _fences(text: str, language: str) -> list[str]:
 
 
 def _named(text: str) -> Iterator[str]:
-    """What the text puts between backticks, and the files that a diagram names."""
+    """Returns the text between backticks, and the files that a diagram names."""
     yield from re.findall(r"`([^`\n]+)`", _without_fences(text))
     for diagram in _fences(text, "mermaid"):
         yield from re.findall(r"[\w/]+\.py(?:::\w+)?", diagram)
@@ -50,7 +50,7 @@ def _find(path: str, *, document: Path) -> Path | None:
 
 
 def _defines(module: Path, dotted: str) -> bool:
-    """Whether a module defines a name at its top, or a member of a class there."""
+    """Returns whether a module defines a top-level name, or a member of such a class."""
     body = ast.parse(module.read_text()).body
     for name in dotted.split("."):
         for node in body:
@@ -77,7 +77,7 @@ def _names_of(node: ast.stmt) -> set[str]:
 
 
 def _resolves(dotted: str) -> bool:
-    """Whether `restow.a.b.Name` is a module, or a name in one."""
+    """Returns whether `restow.a.b.Name` is a module, or a name in one."""
     place, rest = PACKAGE, dotted.split(".")[1:]
     while rest and (place / rest[0]).is_dir():
         place, rest = place / rest[0], rest[1:]
@@ -101,15 +101,15 @@ def _is_true(token: str, *, document: Path) -> bool:
 
 
 @each_document
-def test_what_a_document_names_exists(document: Path) -> None:
-    """Files, modules, and `file.py::name` in backticks or diagrams are there."""
+def test_names_in_a_document_exist(document: Path) -> None:
+    """Files, modules, and `file.py::name` in backticks or diagrams exist."""
     named = _named(document.read_text())
     assert [token for token in named if not _is_true(token, document=document)] == []
 
 
 @each_document
-def test_links_lead_somewhere(document: Path) -> None:
-    """Every relative link ends at a file or a folder."""
+def test_links_are_valid(document: Path) -> None:
+    """Every relative link has an existing target."""
     links = re.findall(r"\]\(([^)#\s]+)", _without_fences(document.read_text()))
     inner = [link for link in links if "://" not in link]
     assert [link for link in inner if not (document.parent / link).exists()] == []
@@ -129,7 +129,7 @@ def test_the_index_lists_every_decision() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """The first page is read to its end."""
+    """The first page is short enough to be read completely."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
@@ -148,7 +148,7 @@ def test_the_readme_example_runs(example: str, tmp_path: Path) -> None:
 
 
 def test_false_names_are_found() -> None:
-    """The check can fail: a file, a function and a module that are not there."""
+    """The check finds a missing file, function and module."""
     for token in ("tests/nothing.py", "tests/sizes.py::Nothing", "restow.nothing", "nothing/"):
         assert not _is_true(token, document=ROOT / "README.md")
     for token in ("tests/sizes.py", "tests/sizes.py::Sizes", "restow.cli.main.main", "docs/"):

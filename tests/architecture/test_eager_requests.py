@@ -1,4 +1,4 @@
-"""What a request runs before it has a task of its own does not need one."""
+"""Code that a request runs before it has a task of its own does not need one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2] / "src" / "restow"
 NEED_A_TASK: Final = {"TaskGroup", "timeout", "timeout_at"}
-"""Of asyncio: they cancel the task in which they were entered."""
+"""Functions of asyncio that cancel the task in which they were entered."""
 OUTSIDE: Final = ("cli", "localcluster", "migration", "testing")
-"""Packages that no request runs in."""
+"""Packages without request handlers."""
 BACKGROUND: Final = {
     "aggregator/connection_upgrade.py": "a tunnel has a task of its own",
     "aggregator/documents.py": "asks backends in the background",
@@ -27,7 +27,7 @@ BACKGROUND: Final = {
 
 def test_task_groups_and_timeouts_of_requests() -> None:
     """A module that a request may reach waits for its task before it enters a task group or a
-    timeout; the others are listed, and the list is not longer than it must be."""
+    timeout; the others are listed, and the list has no unnecessary entries."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()

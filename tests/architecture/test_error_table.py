@@ -1,4 +1,4 @@
-"""The table of errors quotes the program: what it lists is really printed somewhere."""
+"""The table of errors quotes the program: each listed message exists."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "errors.md"
 ANYTHING = "…"
 BESIDE = ("restow ", "last ", "/", "--")
-"""Begins of what goes with the words (a command, a place), and is not one of them."""
+"""Beginnings of text that accompanies a message (a command, a path) and is not one."""
 PART_LENGTH_MIN = 3
-"""Shorter pieces between two blanks to fill in are found everywhere, and prove nothing."""
+"""Shorter pieces between two placeholders are found everywhere, and prove nothing."""
 
 
 def _program_texts() -> str:
-    """All texts in the program, each on its own; the blanks of an f-string cut it."""
+    """Returns all strings in the program; f-strings are split at their placeholders."""
     found: list[str] = []
     for path in sorted((ROOT / "src" / "restow").rglob("*.py")):
         tree = ast.parse(path.read_text())
@@ -31,7 +31,7 @@ def _program_texts() -> str:
 
 
 def _quoted() -> list[str]:
-    """What stands between backticks in the first column."""
+    """Returns the text between backticks in the first column."""
     rows = re.findall(r"^\| (.*?) \| ", PAGE.read_text(), re.MULTILINE)
     found = (text for row in rows for text in re.findall(r"`([^`]+)`", row))
     return [text for text in found if not text.startswith(BESIDE)]
@@ -53,6 +53,6 @@ def test_an_error_that_is_explained_exists(quoted: str) -> None:
 
 
 def test_an_invented_error_is_found() -> None:
-    """The check can fail."""
+    """The check finds a message that does not exist."""
     assert "the flux capacitor is empty" not in PROGRAM
     assert len(_quoted()) > 50

@@ -1,4 +1,4 @@
-"""Optional libraries: declared as extras, known by their import names, and nothing else is used."""
+"""Optional libraries: declared as extras, known by their import names, and no others are used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _names(requirements: list[str]) -> set[str]:
 
 
 def _distributions(modules: tuple[str, ...] | set[str]) -> set[str]:
-    """The packages that bring these modules; `google` is the house of several."""
+    """Returns the packages that provide these modules; several provide `google`."""
     houses = packages_distributions()
     found: set[str] = set()
     for module in modules:
@@ -34,7 +34,7 @@ def _distributions(modules: tuple[str, ...] | set[str]) -> set[str]:
 
 
 def _imported() -> dict[str, str]:
-    """Every library that the package imports, with a file that does; types alone do not count."""
+    """Returns every imported library with a file that imports it, except for type checking."""
     found: dict[str, str] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in _at_run_time(ast.parse(path.read_text())):
@@ -64,7 +64,8 @@ def test_the_table_agrees_with_the_project() -> None:
 
 
 def test_every_import_belongs_to_the_base_or_to_an_extra() -> None:
-    """No library is used that only happens to be installed, and none is declared in vain."""
+    """No library is used only because it happens to be installed, and none is declared without
+    use."""
     imported = _imported()
     declared = _names([*PROJECT["dependencies"], *(t for each in DECLARED.values() for t in each)])
     assert _distributions(set(imported)) == declared, imported

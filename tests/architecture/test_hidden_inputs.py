@@ -1,4 +1,4 @@
-"""Time, chance and tasks are injected: the linter refuses the hidden ones."""
+"""Time, randomness and tasks are injected: the linter rejects direct use."""
 
 import subprocess
 import sys
@@ -44,10 +44,10 @@ def _is_refused(code: str, *, path: str) -> bool:
 
 @pytest.mark.parametrize("code", HIDDEN)
 def test_hidden_inputs_are_refused(code: str) -> None:
-    """No package but runtime may use the clock, chance or loose tasks of the process."""
+    """Only runtime may use the process' clock, randomness or unmanaged tasks."""
     assert _is_refused(code, path="src/restow/apimachinery/sample.py")
 
 
-def test_runtime_is_their_home() -> None:
+def test_runtime_may_use_them() -> None:
     """The runtime package may use them all."""
     assert not _is_refused("\n".join(HIDDEN), path="src/restow/aio/sample.py")

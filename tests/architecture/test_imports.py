@@ -1,4 +1,4 @@
-"""The import contract: kept by the code, and able to bite."""
+"""The import contract: the code satisfies it, and violations are found."""
 
 import configparser
 import os
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CONTRACT = ROOT / ".importlinter"
 
-# A file, a line in it, and the contract that it breaks.
+# A file, a line in it, and the contract that it violates.
 BREACHES = {
     "upwards": ("apimachinery/x.py", "import restow.apis", "Layers"),
     "to-a-sibling": ("endpoints/x.py", "import restow.migration", "Layers"),
@@ -77,7 +77,7 @@ BREACHES = {
     "unlisted": ("novelty.py", "", "Layers"),
 }
 
-# Libraries where they may be used.
+# Libraries in the packages that may use them.
 HOMES = {
     "storage/sqlite/driver.py": "import apsw",
     "storage/etcd/driver.py": "import grpc.aio",
@@ -116,7 +116,7 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _layers() -> dict[str, list[str]]:
-    """Names in each package whose layers are listed: `restow` first, inner packages behind it."""
+    """Returns the names in each package with layers: `restow` first, then inner packages."""
     contracts = configparser.ConfigParser()
     contracts.read(CONTRACT)
     return {
@@ -128,7 +128,7 @@ def _layers() -> dict[str, list[str]]:
 
 @pytest.fixture
 def small_restow(tmp_path: Path) -> Path:
-    """A package with all the layers, their third-party homes, and no breach."""
+    """Returns a package with all layers and their libraries, without a violation."""
     package = tmp_path / "restow"
     packages = {tmp_path.joinpath(*each.split(".")): names for each, names in _layers().items()}
     homes = {package / path: line for path, line in HOMES.items()}
@@ -167,14 +167,14 @@ def test_every_package_has_its_layer() -> None:
 
 
 def test_homes_are_allowed(small_restow: Path) -> None:
-    """A library may be used in its home, and used from above through it."""
+    """A library may be used in its package, and through that package from above."""
     done = _lint(small_restow)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("breach", BREACHES)
 def test_a_breach_is_found(small_restow: Path, breach: str) -> None:
-    """Each rule of the contract fails when it is broken."""
+    """Each rule of the contract fails when it is violated."""
     path, line, contract = BREACHES[breach]
     (small_restow / "restow" / path).write_text(line + "\n")
     done = _lint(small_restow)

@@ -1,4 +1,4 @@
-"""The map of the KEPs: every sentence leads to code and tests, and every anchor to a sentence."""
+"""The map of the KEPs: every sentence has code and tests, and every anchor a sentence."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from tools.kep_map import (
 )
 
 SENTENCES = 157
-"""Normative sentences of the four documents, counted when they were read."""
+"""Normative sentences of the four documents, counted manually."""
 TEST_FILE = "tests/unit/test_report.py"
 CODE_FILE = f"{SOURCES}/report.py"
 
@@ -83,7 +83,7 @@ why = "it is shorter"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A small project in which all is right."""
+    """Returns a small project without violations."""
     files = {
         CODE_FILE: CODE,
         TEST_FILE: "def test_write(): ...\nasync def test_name(): ...\n",
@@ -194,7 +194,7 @@ def test_the_page_follows_sources_and_data(
 
 
 def test_a_moved_line_does_not_change_the_page(project: Path) -> None:
-    """The page has symbols and no line numbers: lines above an anchor may come and go."""
+    """The page has symbols and no line numbers: lines above an anchor do not matter."""
     before = page(project)
     _edit(project, CODE_FILE, "FIRST = 1", "FIRST = 1\nSECOND = 2")
     assert page(project) == before
@@ -224,7 +224,7 @@ def test_what_counts_as_a_test(project: Path) -> None:
 
 
 def test_the_page_shows_code_tests_and_reasons(project: Path) -> None:
-    """A row leads to the symbol and to the test; exceptions and differences have their lists."""
+    """A row names the symbol and the test; exceptions and differences have their own lists."""
     text = page(project)
     link = f"[`report.py::Report.write`](../{SOURCES}/report.py)"
     test = f"[`{TEST_FILE}::test_write`](../{TEST_FILE})"

@@ -1,4 +1,4 @@
-"""The words that the language guide replaces become fewer with time, and never more."""
+"""The number of words that the language guide replaces may only fall."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 
-# What each lock file is compiled from, see `make lock`.
+# The input of each lock file, see `make lock`.
 SOURCES = {
     "requirements.lock": [
         *PROJECT["project"]["dependencies"],
@@ -48,7 +48,8 @@ def _entries(lock: str) -> list[str]:
 
 @each_lock
 def test_every_entry_is_a_pin_with_hashes(lock: str) -> None:
-    """An entry is a name, one version, perhaps a marker, and hashes. No host and no path fits."""
+    """An entry has a name, one version, optionally a marker, and hashes. No host and no path is
+    allowed."""
     pin = re.compile(
         r"[a-z0-9-]+==[A-Za-z0-9.!+]+"
         r"(?: ; [A-Za-z0-9_ .'<>=!()]+?)?"
@@ -82,7 +83,7 @@ def test_the_lock_satisfies_the_project(lock: str) -> None:
     assert outside == [], "run `make lock`"
 
 
-def test_running_uses_what_was_tested() -> None:
+def test_running_uses_tested_versions() -> None:
     """Every entry of the lock for running is one of the whole lock: same version, same files."""
     run, tested = (
         {entry.split()[0]: set(re.findall(r"sha256:\w+", entry)) for entry in _entries(lock)}
@@ -112,8 +113,8 @@ def test_every_dependency_has_its_reason() -> None:
     assert [line for line in declared if not re.search(r"# .{8,}", line)] == []
 
 
-def test_packages_of_node_are_known_by_hash() -> None:
-    """Every package of Node has a version and a hash; no host is named, any registry will do."""
+def test_node_packages_have_hashes() -> None:
+    """Every Node package has a version and a hash, and no host, so any registry can be used."""
     text = node_packages.LOCK.read_text()
     assert "://" not in text
     wanted, *packages = json.loads(text)["packages"].values()

@@ -1,4 +1,4 @@
-"""Background tasks of a server that run until its end are loops: their failure is not silent."""
+"""Background tasks of a server that run until its end are loops, whose failures are recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDLESS = frozenset(
         *("_run_repeatedly", "_fetch_periodically", "_collect", "_reload"),
     }
 )
-"""Names of coroutine functions that, as a rule, do not end by themselves."""
+"""Names of coroutine functions that usually do not end by themselves."""
 ENDING = {
     "aio/leader_election.py": "a leadership, which the task ends when it fails",
     "aggregator/proxy.py": "an answer that is passed on",
@@ -31,11 +31,11 @@ ENDING = {
     "httpserver/response_writer.py": "the answer to a request",
     "storage/etcd/reader.py": "one question, for all who wait for it",
 }
-"""Where such a name is of a task that ends, and why."""
+"""Exceptions with such a name whose task ends, with reasons."""
 
 
 def spawned(path: Path, method: str) -> Iterator[str]:
-    """Names of the functions whose coroutines a module starts by this method."""
+    """Returns the functions whose coroutines a module starts by this method."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(attr=attr), args=[_, ast.Call(func=function)]) if (
@@ -48,7 +48,7 @@ def spawned(path: Path, method: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_tasks_that_do_not_end_are_loops(package: str) -> None:
-    """A task that follows something for ever is started by `spawn_loop`, which records failures."""
+    """A task without an end is started by `spawn_loop`, which records failures."""
     silent = {
         str(path.relative_to(SOURCE))
         for path in sorted((SOURCE / package).rglob("*.py"))
@@ -58,6 +58,6 @@ def test_tasks_that_do_not_end_are_loops(package: str) -> None:
 
 
 def test_loops_are_found() -> None:
-    """The check can fail."""
+    """The check finds a loop."""
     assert {"registry", "storage", "storageversion"} < set(PACKAGES)
     assert "_follow" in set(spawned(SOURCE / "registry" / "caches.py", "spawn_loop"))

@@ -1,4 +1,4 @@
-"""Values that only grow are counters, by type and by name, wherever they are exported."""
+"""Values that only grow are counters, by type and by name, in every export."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOWERING: Final = {"put", "forget", "pop", "clear"}
 
 
 def functions_and_assignments(source: Path) -> Iterator[tuple[str, ast.AST]]:
-    """Every node of the source, with the name of the function that it stands in."""
+    """Yields every node of the source with the name of its function."""
     for path in sorted(source.rglob("*.py")):
         pending: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text(encoding="utf-8")))]
         while pending:
@@ -37,7 +37,7 @@ def functions_and_assignments(source: Path) -> Iterator[tuple[str, ast.AST]]:
 
 
 def growing_gauges(source: Path) -> list[str]:
-    """Attributes that are exported as gauges although the source only ever adds to them."""
+    """Returns attributes that are exported as gauges although the source only adds to them."""
     added: set[str] = set()
     lowered: set[str] = set()
     shown: set[str] = set()
@@ -66,12 +66,12 @@ def growing_gauges(source: Path) -> list[str]:
 
 
 def test_no_gauge_reads_what_only_grows() -> None:
-    """An attribute that is only added to is exported by `counter`."""
+    """An attribute that is only increased is exported by `counter`."""
     assert growing_gauges(SOURCE) == []
 
 
 def test_a_gauge_that_only_grows_is_found(tmp_path: Path) -> None:
-    """The check itself notices one."""
+    """The check finds such a gauge."""
     (tmp_path / "one.py").write_text(
         "def count(a): a.seen += 1; a.open += 1\n"
         "def end(a): a.open -= 1\n"
@@ -81,7 +81,7 @@ def test_a_gauge_that_only_grows_is_found(tmp_path: Path) -> None:
 
 
 def test_a_number_of_the_listener_grows_if_nothing_lowers_it() -> None:
-    """The fields say about themselves what the code does with them."""
+    """The annotations of the fields agree with the code."""
     lowered = {
         node.target.attr
         for _, node in functions_and_assignments(SOURCE / "httpserver")
@@ -94,7 +94,7 @@ def test_a_number_of_the_listener_grows_if_nothing_lowers_it() -> None:
 
 
 def test_every_counter_of_the_reference_ends_in_total() -> None:
-    """The only others have names that are defined elsewhere, and no gauge is called so."""
+    """All others have names that are defined elsewhere, and no gauge has such a name."""
     page = (FOLDER / "metrics.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| `(\w+)` \| (\w+) \|", page, flags=re.MULTILINE)
     counters = {name for name, kind in found if kind == "counter"}
@@ -103,7 +103,7 @@ def test_every_counter_of_the_reference_ends_in_total() -> None:
 
 
 def test_a_counter_needs_the_name_of_one() -> None:
-    """`Metrics` refuses a counter without `_total`, and a gauge with it."""
+    """`Metrics` rejects a counter without `_total`, and a gauge with it."""
     metrics = Metrics()
     with pytest.raises(ValueError, match="lacks _total"):
         metrics.counter("restow_things", "Things.", (), list)

@@ -1,4 +1,4 @@
-"""Packages and modules: documented, and true about their public names."""
+"""Packages and modules: documented, with correct public names."""
 
 import ast
 import importlib
@@ -34,26 +34,26 @@ def _docstring(package: Path) -> str:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)
-def test_a_package_says_what_it_is_for(package: Path) -> None:
+def test_a_package_has_a_purpose(package: Path) -> None:
     """Every package has a docstring."""
     assert len(_docstring(package)) > 40
 
 
 @pytest.mark.parametrize("package", LAYERS, ids=_name)
-def test_a_layer_says_what_may_not_live_in_it(package: Path) -> None:
-    """The docstring of a layer also draws its border."""
+def test_a_layer_has_a_border(package: Path) -> None:
+    """The docstring of a layer also lists what does not belong to it."""
     assert re.search(r"\b([Nn]ot|[Nn]othing|[Nn]ever|[Nn]o)\b", _docstring(package))
 
 
 def test_every_folder_with_code_is_a_package() -> None:
-    """No folder is importable by accident only."""
+    """No folder is importable only by accident."""
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     assert folders == set(PACKAGES)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=_name)
 def test_public_names_exist(module: Path) -> None:
-    """`__all__` lists nothing that is not there, and nothing twice."""
+    """`__all__` has no missing and no duplicate names."""
     imported = importlib.import_module(_name(module))
     names = list(getattr(imported, "__all__", []))
     assert [name for name in names if not hasattr(imported, name)] == []
@@ -77,12 +77,12 @@ def test_the_command_line_starts_light() -> None:
 
 
 def _public() -> list[str]:
-    """The modules that the docstring of `restow` calls public."""
+    """Returns the modules that the docstring of `restow` calls public."""
     return re.findall(r"^    (restow\.[\w.]+)", restow.__doc__ or "", flags=re.MULTILINE)
 
 
 def _code_of_others() -> Iterator[tuple[str, str]]:
-    """What stands outside of the package: where, and the code."""
+    """Yields code outside the package with its place."""
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield path.name, path.read_text()
     for path in sorted((ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))):
@@ -93,7 +93,8 @@ def _code_of_others() -> Iterator[tuple[str, str]]:
 
 
 def _private_imports(code: str) -> list[str]:
-    """What code imports from restow that is in no `__all__` of a public module."""
+    """Returns the names that code imports from restow without being in `__all__` of a public
+    module."""
     public = set(_public())
     found: list[str] = []
     for node in ast.walk(ast.parse(code)):
@@ -117,7 +118,7 @@ def test_public_modules_list_their_names() -> None:
 
 
 def test_examples_and_documents_use_public_names() -> None:
-    """A reader who follows them depends on nothing that may change without notice."""
+    """Readers who follow them use nothing that may change without notice."""
     blocks = list(_code_of_others())
     assert {"README.md", "widgets.py"} <= {place for place, _ in blocks}
     assert [(place, found) for place, code in blocks if (found := _private_imports(code))] == []
@@ -138,7 +139,7 @@ def test_examples_and_documents_use_public_names() -> None:
     ],
 )
 def test_private_names_are_found(code: str, found: list[str]) -> None:
-    """The check can fail."""
+    """The check finds a private import."""
     assert _private_imports(code) == found
 
 
@@ -154,14 +155,14 @@ GERUNDS = {
 
 
 def test_modules_are_named_by_nouns() -> None:
-    """A module is named after what it holds, not after what it does; terms of the field are
-    listed with their reason."""
+    """A module is named after its content, not its activity; terms of the field are listed with
+    reasons."""
     found = {path.stem for path in MODULES if path.stem.endswith("ing")}
     assert found == GERUNDS.keys()
 
 
 def test_no_two_public_classes_share_a_name() -> None:
-    """One name is one concept, so that a search for it finds one definition."""
+    """One name means one concept, so that a search finds one definition."""
     homes: dict[str, list[str]] = {}
     for path in MODULES:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -1,4 +1,4 @@
-"""The page about preflight explains every reason and every kind of evidence that it can print."""
+"""The preflight page explains every reason and every grade of evidence."""
 
 from pathlib import Path
 

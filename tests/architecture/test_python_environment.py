@@ -12,7 +12,7 @@ EDITABLE = "editable"
 
 
 class Recorder:
-    """Stands for pip and venv; fails on request."""
+    """A fake of pip and venv that can fail."""
 
     def __init__(self, folder: Path) -> None:
         self.done: list[str] = []
@@ -30,7 +30,7 @@ class Recorder:
         self.done.append(step)
 
     def set_up(self, level: str) -> list[str]:
-        """The steps of one run."""
+        """Returns the steps of one run."""
         self.done.clear()
         environment.bring_up_to_date(level)
         return list(self.done)
@@ -55,13 +55,13 @@ TEST = ["venv", "requirements.lock", EDITABLE]
 
 
 def test_running_needs_its_own_lock_only(recorder: Recorder) -> None:
-    """`make up` installs what running needs, once."""
+    """`make up` installs the packages for running, once."""
     assert recorder.set_up("run") == RUN
     assert recorder.set_up("run") == []
 
 
 def test_tests_add_the_rest(recorder: Recorder) -> None:
-    """`make test` completes the environment of `make up`, which then finds all that it needs."""
+    """`make test` completes the environment of `make up`, which then finds all its packages."""
     recorder.set_up("run")
     assert recorder.set_up("test") == ["requirements.lock"]
     assert recorder.set_up("test") == []
@@ -69,14 +69,14 @@ def test_tests_add_the_rest(recorder: Recorder) -> None:
 
 
 def test_tests_first(recorder: Recorder) -> None:
-    """From nothing, `make test` installs the whole lock at once."""
+    """In an empty environment, `make test` installs the whole lock at once."""
     assert recorder.set_up("test") == TEST
     assert recorder.set_up("run") == []
 
 
 @pytest.mark.parametrize("first", ["run", "test"])
 def test_a_changed_project_is_installed_again(recorder: Recorder, first: str) -> None:
-    """Its metadata only: the packages stay, also those of a higher level."""
+    """Only its metadata: the packages stay, also those of a higher level."""
     recorder.set_up(first)
     environment.PROJECT.write_text("changed")
     assert recorder.set_up("run") == [EDITABLE]
@@ -84,7 +84,8 @@ def test_a_changed_project_is_installed_again(recorder: Recorder, first: str) ->
 
 
 def test_a_changed_lock_starts_from_nothing(recorder: Recorder) -> None:
-    """Packages that are no longer in a lock do not stay; a run asks for no more than it needs."""
+    """Packages that were removed from a lock are not kept; a run installs only the packages it
+    needs."""
     recorder.set_up("test")
     environment.LOCKS["test"].write_text("changed")
     assert recorder.set_up("run") == RUN
@@ -94,7 +95,7 @@ def test_a_changed_lock_starts_from_nothing(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("step", ["requirements.lock", EDITABLE])
 def test_an_interrupted_run_is_repeated(recorder: Recorder, step: str) -> None:
-    """Whatever was interrupted, the next run begins with an empty environment."""
+    """After any interruption, the next run starts with an empty environment."""
     recorder.set_up("run")
     environment.PROJECT.write_text("changed")
     recorder.fails_at = step
@@ -105,7 +106,7 @@ def test_an_interrupted_run_is_repeated(recorder: Recorder, step: str) -> None:
 
 
 def test_a_stamp_that_cannot_be_read(recorder: Recorder) -> None:
-    """Of an earlier release, or half of one: everything is installed again."""
+    """From an earlier release, or truncated: everything is installed again."""
     recorder.set_up("run")
     environment.STAMP.write_text('{"lock": "of an earlier release"}')
     assert recorder.set_up("run") == RUN

@@ -1,4 +1,4 @@
-"""The generated pages of the reference are what the program would write now."""
+"""The generated pages of the reference are current."""
 
 from pathlib import Path
 
@@ -11,24 +11,24 @@ from tools.build_reference import FOLDER, pages
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """The pages as they should be."""
+    """Returns the pages as the generator writes them."""
     return pages()
 
 
 @pytest.mark.parametrize("name", ["apis.md", "commands.md", "metrics.md"])
 def test_a_page_is_current(name: str, made: dict[str, str]) -> None:
-    """Nothing of the program has changed that the page still tells otherwise."""
+    """The page agrees with the program."""
     assert (FOLDER / name).read_text(encoding="utf-8") == made[name], "run `make reference`"
 
 
 def test_every_page_is_compared(made: dict[str, str]) -> None:
-    """No page says that it is generated and is not."""
+    """Each page that calls itself generated is generated."""
     generated = [page for page in FOLDER.glob("*.md") if "make reference" in _first_lines(page)]
     assert sorted(page.name for page in generated) == sorted(made)
 
 
 def test_the_pages_have_all_commands_and_kinds(made: dict[str, str]) -> None:
-    """The generator leaves nothing out: each command has its section, each kind its row."""
+    """The generator is complete: each command has its section, each kind its row."""
     headings = [line[3:] for line in made["commands.md"].splitlines() if line.startswith("## ")]
     assert headings == [f"restow {command.name}" for command in COMMANDS]
     rows = [line for line in made["apis.md"].splitlines() if line.startswith("| `")]
@@ -36,7 +36,7 @@ def test_the_pages_have_all_commands_and_kinds(made: dict[str, str]) -> None:
 
 
 def test_metrics_have_labels_before_anything_is_counted(made: dict[str, str]) -> None:
-    """A metric that a new server shows no sample of is listed with its labels all the same."""
+    """A metric without samples on a new server is listed with its labels."""
     rows = [line.split(" | ") for line in made["metrics.md"].splitlines()]
     labels = {row[0].strip("| `"): row[2] for row in rows if len(row) == 4}
     assert labels["restow_storage_version_agreement_seconds"] == "`resource`"

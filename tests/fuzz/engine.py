@@ -1,14 +1,15 @@
-"""Feeds the targets with bytes: guided by what they execute where atheris is there, else at random.
+"""Feeds bytes to the targets: guided by coverage if atheris is installed, otherwise random.
 
     python -m tests.fuzz.engine --runs 20000            all targets in one run, as `make test` does
     python -m tests.fuzz.engine --target CEL --seconds 600
     python -m tests.fuzz.engine --list
 
-An input that a target does not survive is written into the directory that is named first, and the
-exit code is not 0. atheris has wheels for Linux on x86-64 only; elsewhere the seeds are
-changed at random, which finds less.
+An input that a target fails on is written to the directory that is named first, and the exit code
+is
+not 0. atheris has wheels for Linux on x86-64 only; elsewhere the seeds are mutated at random, which
+finds less.
 
-Not here: the targets, and what is right for them.
+Not here: the targets, and their valid results.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tests.fuzz.targets import Target
 
 LENGTH_MAX: Final = 4096
-"""Of an input: what is longer is another test's."""
+"""Limit of an input; longer ones have tests elsewhere."""
 RUN_SECONDS_MAX: Final = 10
 MEMORY_MIB_MAX: Final = 1500
 SEED: Final = 7
@@ -67,7 +68,7 @@ def _atheris() -> Any:
 
 
 def one_of(chosen: Sequence[Target]) -> Callable[[bytes], None]:
-    """One target out of several: the first byte says which, if there is a choice."""
+    """Combines targets: the first byte selects one if there are several."""
     if len(chosen) == 1:
         return chosen[0]
 
@@ -111,7 +112,7 @@ def _guided(
 
 
 def _random(chosen: Sequence[Target], *, runs: int, seconds: int) -> int:
-    """The same without a guide: seeds, changed a little."""
+    """The same without coverage: slightly mutated seeds."""
     drawn = random.Random(SEED)
     corpus, target = _corpus(chosen), one_of(chosen)
     deadline = time.monotonic() + seconds
@@ -128,7 +129,7 @@ def _random(chosen: Sequence[Target], *, runs: int, seconds: int) -> int:
 
 
 def changed(seed: bytes, corpus: Sequence[bytes], drawn: random.Random) -> bytes:
-    """A seed with some bytes put in, replaced, taken out, or come from another one."""
+    """Returns a seed with some bytes inserted, replaced, deleted, or taken from another seed."""
     data = bytearray(seed)
     for _ in range(drawn.randint(1, 4)):
         at = drawn.randrange(len(data) + 1)

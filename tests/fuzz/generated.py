@@ -1,8 +1,9 @@
-"""Requests generated from our own OpenAPI documents: no answer is a 5xx, and each is what it says.
+"""Requests generated from our own OpenAPI documents: no 5xx replies, and each matches its document.
 
-Half of them are as the documents ask, the others are not. The server is in this process. The tests
-in `test_generated_*.py` share the groups of the API between them, so that they run side by side:
-whatever group is in no other file is in the last one.
+Half of them are valid, the others are not. The server runs in this process. The tests in
+`test_generated_*.py` divide the API groups among them, so that they can run in parallel: a group
+that
+is in no other file is in the last one.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ WORKLOADS: Final = ("apis/apps/", "apis/autoscaling/", "apis/batch/", "apis/netw
 MODES: Final = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 NO_CONTENT: Final = 204
 SERVER_ERROR: Final = 500
-# A version of the future is waited for, and then a 504; a watch does not end by itself.
+# A list at a future revision waits, and then gets a 504; a watch does not end by itself.
 LEFT_OUT: Final = frozenset({"resourceVersion", "watch"})
 NOT_SENT: Final = frozenset({"Host", "Content-Length", "Content-Type", "Connection"})
 UNAVAILABLE: Final = 503
 LATE: Final = 504
-# Bytes of this cannot be made from a schema.
+# Valid bodies of this cannot be generated from a schema.
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 NAMESPACE: Final = "default"
 NAME: Final = "generated"
@@ -60,7 +61,7 @@ JSON_PATCH: Final[dict[str, Any]] = {
         },
     },
 }
-# Behind these something would have to run, and nothing does here.
+# These proxy to running pods, which do not exist here.
 NOT_RUNNING: Final = ("attach", "exec", "log", "portforward", "proxy")
 WORDS: Final = {
     "dryRun": ("All",),
@@ -72,19 +73,19 @@ KEPT: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
 
 @dataclass(slots=True)
 class World:
-    """A server, and the loop that it runs on while it is asked."""
+    """A server, and its event loop."""
 
     runner: asyncio.Runner
     server: RunningServer
     statuses: dict[int, int] = field(default_factory=dict)
-    """How often each code was the answer to a generated request."""
+    """The number of replies per status code."""
 
     def ask(self, method: str, target: str, body: bytes = b"", **more: Any) -> Reply:
         client = self.server.client
         return self.runner.run(client.request(method, target, body or None, **more))
 
     def groups(self) -> list[str]:
-        """All that there are: `api/v1` and its like."""
+        """Returns all groups: `api/v1` and others."""
         index = self.ask("GET", "/openapi/v3").json["paths"]
         return sorted(path for path in index if path.startswith("api"))
 
@@ -103,7 +104,7 @@ def opened() -> Iterator[World]:
 
 
 def try_groups(world: World, groups: Iterable[str], mode: GenerationMode) -> None:
-    """Ask about every operation of the groups, with several bodies and parameters."""
+    """Tests every operation of the groups, with several bodies and parameters."""
     for group in groups:
         document = world.ask("GET", f"/openapi/v3/{group}").json
         _shorten(document, mode)
@@ -113,9 +114,9 @@ def try_groups(world: World, groups: Iterable[str], mode: GenerationMode) -> Non
             made = _try_operation(world, found.ok(), mode)
             sent += made
             operations += made > 0
-        # A group with one operation that takes input gets exactly the requests of that.
+        # A group with one operation that takes input gets exactly its requests.
         assert sent > _requests(mode) - (operations == 1), group
-    assert mode is GenerationMode.NEGATIVE or world.statuses[200]  # not all was refused
+    assert mode is GenerationMode.NEGATIVE or world.statuses[200]  # at least one request succeeded
     assert world.ask("GET", f"/api/v1/namespaces/{NAMESPACE}").status == 200
 
 
@@ -125,7 +126,7 @@ def _requests(mode: GenerationMode) -> int:
 
 
 def _shorten(document: dict[str, Any], mode: GenerationMode) -> None:
-    """Take out what makes examples slow and says no more, and put in what documents do not say."""
+    """Removes parts that only make examples slow, and adds parts that the documents lack."""
     paths = document["paths"]
     if SIZES.generated_alike_once and mode is GenerationMode.NEGATIVE:
         _leave_distinct(paths)
@@ -146,7 +147,7 @@ def _shorten(document: dict[str, Any], mode: GenerationMode) -> None:
 
 
 def _give_schemas(content: dict[str, Any], whole: dict[str, Any] | None) -> None:
-    """A patch can be anything, says the document. Most of anything is no patch."""
+    """The document allows any patch; most values are no valid patch."""
     for media_type, described in content.items():
         if media_type == "application/json-patch+json":
             described["schema"] = JSON_PATCH
@@ -155,7 +156,8 @@ def _give_schemas(content: dict[str, Any], whole: dict[str, Any] | None) -> None
 
 
 def _leave_distinct(paths: dict[str, Any]) -> None:
-    """Leave every create, and of what else is done alike for all kinds of a group, one."""
+    """Keeps every create, and one of each other operation that is the same for all kinds of a
+    group."""
     chosen: dict[str, tuple[str, str]] = {}
     for path, described in paths.items():
         collection, _, subresource = path.partition("/{name}")
@@ -171,7 +173,8 @@ def _leave_distinct(paths: dict[str, Any]) -> None:
 
 
 def _some(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A share of the fields of a schema: those that are required, and others as if drawn."""
+    """Returns a part of the fields of a schema: the required ones, and pseudorandomly selected
+    others."""
     properties = schema["properties"]
     required = KEPT.union(schema.get("required", ()))
     drawn = sorted(properties, key=lambda key: (key not in required, _draw((name, key))))
@@ -185,7 +188,7 @@ def _draw(parts: tuple[str, ...]) -> int:
 def _try_operation(world: World, operation: Any, mode: GenerationMode) -> int:
     sent = 0
 
-    # Derandomised, one function draws the same for all: so no two operations would differ.
+    # Derandomized, one function draws the same for all operations, so they would not differ.
     @seed(_draw((mode.value, operation.label)) if SIZES.hypothesis_derandomised else None)
     @settings(
         max_examples=_requests(mode),
@@ -196,7 +199,7 @@ def _try_operation(world: World, operation: Any, mode: GenerationMode) -> int:
     def send(case: Case[Any]) -> None:
         nonlocal sent
         if mode is GenerationMode.POSITIVE:
-            _mend(case)
+            _complete(case)
             if case.method != "POST":
                 _make(world, case)
         sent += _send(world, case)
@@ -204,12 +207,12 @@ def _try_operation(world: World, operation: Any, mode: GenerationMode) -> int:
     try:
         send()
     except Unsatisfiable:
-        assert mode is GenerationMode.NEGATIVE  # nothing can be wrong in a plain GET
+        assert mode is GenerationMode.NEGATIVE  # a plain GET has no invalid variant
     return sent
 
 
-def _mend(case: Case[Any]) -> None:
-    """Let it be about what may be there: documents do not say all that a good request needs."""
+def _complete(case: Case[Any]) -> None:
+    """Adds parts that a valid request needs and the document does not describe."""
     for key, name in (("namespace", NAMESPACE), ("name", NAME)):
         if key in case.path_parameters:
             case.path_parameters[key] = name
@@ -229,7 +232,7 @@ def _mend(case: Case[Any]) -> None:
 
 
 def _make(world: World, case: Case[Any]) -> None:
-    """See to it that the object is there, unless its kind asks for more than is known here."""
+    """Creates the object, unless its kind needs more than is known here."""
     path = case.operation.path.replace("{namespace}", NAMESPACE)
     collection, found, _ = path.partition("/{name}")
     if found:
@@ -238,7 +241,8 @@ def _make(world: World, case: Case[Any]) -> None:
 
 
 def _send(world: World, case: Case[Any]) -> bool:
-    """Whether it could be sent: some headers are none, and no client sends them."""
+    """Returns whether it could be sent: some generated headers are invalid, and clients cannot send
+    them."""
     made = case.as_transport_kwargs(base_url="http://localhost")
     made["params"] = {
         name: value for name, value in (made.get("params") or {}).items() if name not in LEFT_OUT

@@ -1,4 +1,4 @@
-"""What objects need beside a name, so that generated requests find them. Values only."""
+"""Fields that objects need besides a name, for generated requests. Values only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY: Final = {
     },
     "validations": [{"expression": "object.spec.x == 1"}],
 }
-# What objects need beside a name, by the resource.
+# Additional fields of objects, by resource.
 OBJECTS: Final[dict[str, dict[str, Any]]] = {
     "clusterrolebindings": {"roleRef": ROLE},
     "controllerrevisions": {"data": {}, "revision": 1},

@@ -1,4 +1,4 @@
-"""What fuzzing begins with: small inputs that go deep into each reader."""
+"""Seeds for fuzzing: small inputs with a high coverage of each parser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POD: Final[dict[str, Any]] = {
     },
 }
 
-# Of the kinds beside pods whose messages are fuzzed, in their order: one of each form of a field.
+# Kinds besides pods whose messages are fuzzed, in order: one for each form of a field.
 FRAMES: Final[tuple[dict[str, Any], ...]] = (
     {"metadata": {"name": "a"}, "data": {"k": "v"}, "binaryData": {"b": "AP8="}},
     {

@@ -1,9 +1,9 @@
-"""What is fuzzed: everything that reads bytes which anybody may send, or may have stored.
+"""The targets of fuzzing: every parser of bytes that clients send or that may be stored.
 
-A target takes bytes and returns, or raises one of the errors that it says are right. Whatever else
-it raises is a defect, and so is what it returns if the target's own assertions do not hold.
+A target takes bytes and returns, or raises one of its declared errors. Any other exception is a
+defect, and so is a failed assertion of the target.
 
-Not here: where the bytes come from (`engine`, `test_decoders`).
+Not here: the source of the bytes (`engine`, `test_decoders`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CEL_COST_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A reader of bytes, what it may raise, and some bytes that it likes."""
+    """A parser, the errors that it may raise, and some seeds."""
 
     name: str
     run: Callable[[bytes], None]
@@ -102,7 +102,7 @@ _KINDS: Final = (
 
 
 def _protobuf(data: bytes) -> None:
-    """What was read can be written, and is then read as the same."""
+    """A decoded value can be encoded, and decodes to the same value."""
     for kind in _KINDS:
         struct = _struct(*kind)
         try:
@@ -116,11 +116,11 @@ def _protobuf(data: bytes) -> None:
 
 
 def _message(data: bytes) -> None:
-    """Whatever JSON is stored, an answer in protobuf is right, or it stays JSON."""
+    """Any stored JSON gives a valid reply in protobuf, or it stays JSON."""
     try:
         body = codec.encode(codec.decode(data).value)
     except ValueError:
-        return  # no JSON that any server would have stored
+        return  # no server would have stored this JSON
     message = protobuf_messages.message_of(body)
     if message is not None:
         found = protobuf_messages.read_message(message)
@@ -129,7 +129,7 @@ def _message(data: bytes) -> None:
 
 
 def _protobuf_seeds() -> tuple[bytes, ...]:
-    """A message of each kind that is read, with something in each form that fields have."""
+    """Returns a message of each kind, with a field of each form."""
     return tuple(
         protobuf.encode(_struct(*kind), value)
         for kind, value in zip(_KINDS, (POD, *FRAMES), strict=True)
@@ -182,7 +182,7 @@ def _quantity(data: bytes) -> None:
     text = _text(data)
     once = quantity.canonical(text)
     assert quantity.canonical(once) == once
-    # Rounded up, away from zero, where no form of the family says it exactly.
+    # Rounded up, away from zero, if no form of the family is exact.
     assert abs(quantity.parse(once)) >= abs(quantity.parse(text))
     assert quantity.is_quantity(text)
 
@@ -254,9 +254,10 @@ def _read_requests(pieces: list[bytes]) -> tuple[list[Any], int]:
 
 
 def _http(data: bytes) -> None:
-    """However the bytes are cut, the same requests come out: nothing can be smuggled.
+    """For any split of the bytes, the same requests are parsed: no request smuggling.
 
-    What is refused is refused in each case. For which of several reasons may depend on the cut.
+    A rejection is a rejection for every split. Which of several reasons is given may depend on the
+    split.
     """
     seen, refusal = _read_requests([data])
     assert refusal in (0, 400, 405, 411, 413, 414, 417, 431, 501, 505)
@@ -323,7 +324,7 @@ _SEALED: Final = tuple(each.seal(_PLACE_OF_VALUE, b'{"kind":"Secret"}') for each
 
 
 def _sealed(data: bytes) -> None:
-    """Nobody without the key makes a value that opens, but where the cipher says it may."""
+    """Without the key no value can be created that decrypts, except where the cipher permits it."""
     for cipher, sealed in zip(_CIPHERS, _SEALED, strict=True):
         value = data if data.startswith(cipher.prefix) else cipher.prefix + data
         try:

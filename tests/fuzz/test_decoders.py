@@ -1,4 +1,4 @@
-"""Readers of bytes survive whatever comes: they raise what they say, and nothing else."""
+"""Parsers survive any bytes: they raise only declared errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[each.name for each in TARGETS])
-def test_seeds_and_their_neighbours(target: Target) -> None:
-    """Each seed is good enough to begin with; what differs from it a little does no harm."""
+def test_seeds_and_their_mutations(target: Target) -> None:
+    """Each seed is valid enough to start with; small mutations cause no undeclared error."""
     for seed in target.seeds:
         target(seed)
     neighbours = st.builds(
@@ -40,9 +40,9 @@ def test_seeds_and_their_neighbours(target: Target) -> None:
 
 
 def test_a_run_over_all_targets(tmp_path: Path) -> None:
-    """Many inputs, guided by what they execute, and no target gives way.
+    """Many inputs, guided by coverage, and no target fails.
 
-    In a process of its own, since a guide counts every line of what it guides.
+    In a process of its own, since the instrumentation traces every line.
     """
     ended = subprocess.run(
         [

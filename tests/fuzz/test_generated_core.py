@@ -1,4 +1,4 @@
-"""Generated requests: the group without a name."""
+"""Generated requests: the core group."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def world() -> Iterator[World]:
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_generated_requests(world: World, mode: GenerationMode) -> None:
-    """No operation of these groups answers with a 5xx or with another code than it says."""
+    """No operation of these groups replies with a 5xx or an undocumented code."""
     groups = [group for group in world.groups() if group in CORE]
     try_groups(world, groups, mode)

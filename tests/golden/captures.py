@@ -1,6 +1,6 @@
-"""What clients and scripts depend on, as plain values: each capture is kept in `tests/data/golden`.
+"""Output that clients and scripts depend on, as plain values, kept in `tests/data/golden`.
 
-A change that only moves or renames code leaves all of them as they are. After an intended change:
+A change that only moves or renames code leaves all captures unchanged. After an intended change:
 `python -m tests.golden.captures`, and the commit shows the difference.
 """
 
@@ -69,7 +69,7 @@ Json = Any
 
 
 def all_captures(directory: Path) -> dict[str, Json]:
-    """Every capture by the name of its file."""
+    """Returns every capture by the name of its file."""
     return {
         "discovery": asyncio.run(_on_server(_discovery)),
         "openapi": asyncio.run(_on_server(_openapi)),
@@ -89,7 +89,7 @@ async def _on_server(capture: Callable[[ApiClient], Awaitable[Json]]) -> Json:
 
 
 async def _discovery(client: ApiClient) -> Json:
-    """Each document of discovery, in both forms, and the index of paths."""
+    """Returns each discovery document, in both forms, and the index of paths."""
     found = {"/": (await client.get("/")).json}
     for root in ("/api", "/apis"):
         found[root] = _plain((await client.get(root)).body)
@@ -103,7 +103,7 @@ async def _discovery(client: ApiClient) -> Json:
 
 
 async def _openapi(client: ApiClient) -> Json:
-    """A digest for each path and each schema of each document."""
+    """Returns a digest of each path and each schema of each document."""
     found = {"/openapi/v2": _digests((await client.get("/openapi/v2")).json)}
     index = (await client.get("/openapi/v3")).json
     for name in index["paths"]:
@@ -123,7 +123,7 @@ def _digest(part: Json) -> str:
 
 
 async def _answers(client: ApiClient) -> Json:
-    """Answers to a series of requests: verbs, content types, subresources, and mistakes."""
+    """Returns replies to a series of requests: verbs, content types, subresources, and errors."""
     maps = f"{NS}/configmaps"
     deployment = {
         "metadata": {"name": "d"},
@@ -196,7 +196,7 @@ async def _answers(client: ApiClient) -> Json:
 
 
 def _plain(body: bytes) -> Json:
-    """A body without what differs from run to run."""
+    """Returns a body without the parts that differ from run to run."""
     text = body.decode()
     for pattern, word in VOLATILE:
         text = pattern.sub(word, text)
@@ -218,7 +218,7 @@ def _exit_codes(directory: Path) -> Iterator[tuple[str, Json]]:
 
 
 def _of_process(directory: Path) -> dict[str, Json]:
-    """Shapes of `-o json`, and the metrics of a running server."""
+    """Returns shapes of `-o json`, and the metrics of a running server."""
     data = directory / "data"
     with ServerProcess(data, arguments=("--release", "x+1")) as server:
         widget = json.dumps({"metadata": {"name": "a"}, "spec": {}}).encode()
@@ -244,7 +244,7 @@ def _of_process(directory: Path) -> dict[str, Json]:
 
 
 def _metrics(text: str) -> Json:
-    """Type and labels of each metric."""
+    """Returns type and labels of each metric."""
     return {
         family.name: {
             "type": family.type,
@@ -255,7 +255,7 @@ def _metrics(text: str) -> Json:
 
 
 def _shape(value: Json) -> Json:
-    """Names and types, without the values; the items of a list are one shape."""
+    """Returns names and types without values; the items of a list have one shape."""
     match value:
         case dict():
             return {name: _shape(each) for name, each in value.items()}
@@ -273,7 +273,7 @@ def _shape(value: Json) -> Json:
 
 
 def _run(*words: str) -> tuple[int, str, str]:
-    """Run a command in this process: its exit code, what it printed, and what it said."""
+    """Runs a command in this process and returns its exit code, stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

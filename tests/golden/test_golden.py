@@ -1,4 +1,4 @@
-"""The wire, the commands and the metrics are as they were recorded."""
+"""The API, the commands and the metrics match the recorded captures."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Json]:
 
 
 def test_every_capture_is_recorded(found: dict[str, Json]) -> None:
-    """A capture without a file is compared with nothing."""
+    """A capture without a file would be compared with nothing."""
     assert sorted(found) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_as_it_was_recorded(name: str, found: dict[str, Json]) -> None:
+def test_it_matches_its_capture(name: str, found: dict[str, Json]) -> None:
     """An intended difference is recorded with `python -m tests.golden.captures`."""
     recorded = Path(FOLDER / f"{name}.json").read_text(encoding="utf-8")
     assert as_text(found[name]).splitlines() == recorded.splitlines()

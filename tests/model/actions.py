@@ -1,8 +1,8 @@
-"""What can happen next.
+"""The possible actions.
 
-A transaction that is guarded by all it has read is one step: whatever happens between its reading
-and its commit makes it fail, and then it has not happened. Only where a rule leaves a guard out
-are reading and writing two steps.
+A transaction with guards on everything it has read is one step: an event between its read and its
+commit makes it fail, and then it has not happened. Only if a rule omits a guard are read and write
+two steps.
 """
 
 from collections.abc import Callable
@@ -43,13 +43,13 @@ from tests.model.state import (
     VERSION_NAMES,
     WAITING,
     Collector,
-    Life,
+    Incarnation,
     Migration,
     State,
     agreement,
 )
 
-Lives = tuple[Life, ...]
+Lives = tuple[Incarnation, ...]
 Next = tuple[str, State]
 
 SNAPSHOTS = frozenset(
@@ -58,7 +58,7 @@ SNAPSHOTS = frozenset(
 
 
 class Model:
-    """All that can happen under one protocol in one world."""
+    """All possible actions under one protocol in one world."""
 
     def __init__(
         self, protocol: Protocol, world: World, wanted: frozenset[Invariant] = ALL
@@ -81,9 +81,9 @@ class Model:
         self.collect = self._collecting()
 
     def initial(self) -> State:
-        """Objects of an older release, of which nothing is recorded, and no server."""
+        """Objects of an older release without any records, and no server."""
         return State(
-            lives=(NOT_STARTED,) * len(self.preferred),
+            incarnations=(NOT_STARTED,) * len(self.preferred),
             selected=NONE,
             persisted=UNKNOWN,
             stored=(V1,) * self.world.objects,
@@ -94,11 +94,11 @@ class Model:
         )
 
     def canonical(self, state: State) -> State:
-        """Two slots with the same lives can change places, if no snapshot names them."""
-        lives = state.lives
-        half = len(lives) // 2
-        if lives[half:] < lives[:half]:
-            return state._replace(lives=lives[half:] + lives[:half])
+        """Two slots with equal incarnations can be exchanged, unless a snapshot refers to them."""
+        incarnations = state.incarnations
+        half = len(incarnations) // 2
+        if incarnations[half:] < incarnations[:half]:
+            return state._replace(incarnations=incarnations[half:] + incarnations[:half])
         return state
 
     @property
@@ -109,14 +109,14 @@ class Model:
         )
 
     def successors(self, state: State) -> list[Next]:
-        """Each action that is possible, with the state after it."""
+        """Yields each possible action with its successor state."""
         out: list[Next] = []
-        for i, life in enumerate(state.lives):
-            if life.process == UNSTARTED:
+        for i, incarnation in enumerate(state.incarnations):
+            if incarnation.process == UNSTARTED:
                 self._start(state, i, out)
-            elif life is not GONE:
-                self._run(state, i, life, out)
-                self._commit(state, i, life, out)
+            elif incarnation is not GONE:
+                self._run(state, i, incarnation, out)
+                self._commit(state, i, incarnation, out)
         self.collect(state, out)
         if self.protocol.voting:
             self._select(state, out)
@@ -128,83 +128,93 @@ class Model:
 
     def _start(self, state: State, i: int, out: list[Next]) -> None:
         before = self.before[i]
-        if before is not None and state.lives[before].process != DEAD:
+        if before is not None and state.incarnations[before].process != DEAD:
             return
         key = PRESENT if self.protocol.key_first else NEVER
         writes = NONE if self.protocol.barrier else self.preferred[i]
-        life = Life(HOLDING, key, UNSEEN, NONE, NONE, writes)
-        out.append((f"{self.names[i]} starts", self._with(state, i, life)))
+        incarnation = Incarnation(HOLDING, key, UNSEEN, NONE, NONE, writes)
+        out.append((f"{self.names[i]} starts", self._with(state, i, incarnation)))
 
-    def _run(self, state: State, i: int, life: Life, out: list[Next]) -> None:
+    def _run(self, state: State, i: int, incarnation: Incarnation, out: list[Next]) -> None:
         rules, name = self.protocol, self.names[i]
-        process, key, sight, entry, encoder, writes = life
+        process, key, sight, entry, encoder, writes = incarnation
         if process == DEAD:
             unsent = self.world.delays and key == PRESENT and not (entry or encoder or writes)
             if unsent:
-                after = self._registered(state, i, life)
+                after = self._registered(state, i, incarnation)
                 out.append((f"{name} is dead, and its registration is committed", after))
             return
         left = writes if self.world.delays else NONE
-        dead = Life(DEAD, key, sight, entry, encoder, left)
+        dead = Incarnation(DEAD, key, sight, entry, encoder, left)
         out.append((f"{name} dies", self._with(state, i, dead)))
         if process == HOLDING and (key == PRESENT or not rules.key_first):
-            out.append((f"{name} registers", self._registered(state, i, life)))
+            out.append((f"{name} registers", self._registered(state, i, incarnation)))
         if key == PRESENT:
             if self.world.switches and process == REGISTERED and entry:
                 other = OTHER[entry]
-                after = self._registered(state, i, life, other)
+                after = self._registered(state, i, incarnation, other)
                 out.append((f"{name} registers {VERSION_NAMES[other]} instead", after))
-            gone = self._settled(Life(DEAD, DELETED, UNSEEN, NONE, NONE, left))
-            lives = self._put(state, i, gone)
-            after = self._entered(state, lives) if entry else state._replace(lives=lives)
+            gone = self._settled(Incarnation(DEAD, DELETED, UNSEEN, NONE, NONE, left))
+            incarnations = self._put(state, i, gone)
+            after = (
+                self._entered(state, incarnations)
+                if entry
+                else state._replace(incarnations=incarnations)
+            )
             out.append((f"{name} withdraws", after))
             if sight == EXPIRED:
                 kept = RENEWED if rules.collection is Collection.UNGUARDED_DELETE else UNSEEN
                 again = HOLDING if rules.renewal_registers and not entry else process
-                renewed = Life(again, PRESENT, kept, entry, encoder, writes)
+                renewed = Incarnation(again, PRESENT, kept, entry, encoder, writes)
                 out.append((f"{name} renews its key", self._with(state, i, renewed)))
         elif key == NEVER and process == REGISTERED:
-            created = life._replace(key=PRESENT)
+            created = incarnation._replace(key=PRESENT)
             out.append((f"{name} creates its key", self._with(state, i, created)))
         elif key == DELETED and rules.renewal_creates:
-            created = life._replace(key=PRESENT)
+            created = incarnation._replace(key=PRESENT)
             out.append((f"{name} renews its key, and so creates it", self._with(state, i, created)))
 
-    def _registered(self, state: State, i: int, life: Life, instead: int = NONE) -> State:
-        """One transaction: own entry and encoder key; those without server key are pruned."""
+    def _registered(
+        self, state: State, i: int, incarnation: Incarnation, instead: int = NONE
+    ) -> State:
+        """One transaction: own entry and encoder key; entries without a server key are pruned."""
         rules = self.protocol
         selected = state.selected
         version = instead or self.preferred[i]
         if rules.voting:
             selected = version = selected or version
-        lives: list[Life] = []
-        for j, other in enumerate(state.lives):
+        incarnations: list[Incarnation] = []
+        for j, other in enumerate(state.incarnations):
             if j == i:
-                runs = life.process != DEAD
+                runs = incarnation.process != DEAD
                 process = REGISTERED if runs else DEAD
-                writes = life.writes | version if runs else life.writes
-                lives.append(Life(process, life.key, life.sight, version, version, writes))
+                writes = incarnation.writes | version if runs else incarnation.writes
+                incarnations.append(
+                    Incarnation(
+                        process, incarnation.key, incarnation.sight, version, version, writes
+                    )
+                )
             elif other.key != PRESENT and (other.entry or other.encoder):
                 encoder = NONE if rules.removal_takes_encoder else other.encoder
-                lives.append(self._settled(other._replace(entry=NONE, encoder=encoder)))
+                incarnations.append(self._settled(other._replace(entry=NONE, encoder=encoder)))
             else:
-                lives.append(other)
-        return self._entered(state, tuple(lives), selected=selected, appended=version)
+                incarnations.append(other)
+        return self._entered(state, tuple(incarnations), selected=selected, appended=version)
 
     # Writes.
 
-    def _commit(self, state: State, i: int, life: Life, out: list[Next]) -> None:
-        writes = life.writes
+    def _commit(self, state: State, i: int, incarnation: Incarnation, out: list[Next]) -> None:
+        writes = incarnation.writes
         if not writes:
             return
         fence = self.protocol.fence
         for version in VERSIONS_OF[writes]:
             if fence is Fence.OWN_ENCODER:
-                passes = life.encoder == version
+                passes = incarnation.encoder == version
             elif fence is Fence.OWN_PRESENT:
-                passes = life.encoder != NONE
+                passes = incarnation.encoder != NONE
             elif fence is Fence.SELECTED:
-                passes = state.selected == version and life.encoder != NONE
+                passes = state.selected == version and incarnation.encoder != NONE
             elif fence is Fence.SELECTED_ALONE:
                 passes = state.selected == version
             else:
@@ -212,7 +222,7 @@ class Model:
             if not passes:
                 continue
             noted = 0
-            if life.entry != version:
+            if incarnation.entry != version:
                 noted |= UNREGISTERED_WRITE
             if self.protocol.voting and state.selected != version:
                 noted |= UNSELECTED_WRITE
@@ -220,7 +230,7 @@ class Model:
             for o, was in enumerate(state.stored):
                 if was != version or noted:
                     after = self._stored(state, o, version)._replace(noted=noted)
-                    dead = ", which is dead," if life.process == DEAD else ""
+                    dead = ", which is dead," if incarnation.process == DEAD else ""
                     label = f"a write of {self.names[i]}{dead} in {VERSION_NAMES[version]} commits"
                     out.append((label, after))
 
@@ -231,31 +241,35 @@ class Model:
             return self._collect_by_snapshot
         return self._collect_by_server
 
-    def _expire(self, state: State, i: int, life: Life, out: list[Next]) -> None:
-        """Nothing but death or a pause keeps a server from renewing its key in time."""
-        if life.key == PRESENT and life.sight == UNSEEN and life.process != UNSTARTED:
-            if life.process == DEAD:
+    def _expire(self, state: State, i: int, incarnation: Incarnation, out: list[Next]) -> None:
+        """Only death or a pause keeps a server from renewing its key in time."""
+        if (
+            incarnation.key == PRESENT
+            and incarnation.sight == UNSEEN
+            and incarnation.process != UNSTARTED
+        ):
+            if incarnation.process == DEAD:
                 label = f"{self.names[i]}, which is dead, is seen as expired"
             elif self.world.pauses:
                 label = f"{self.names[i]} is paused, and seen as expired"
             else:
                 return
-            out.append((label, self._with(state, i, life._replace(sight=EXPIRED))))
+            out.append((label, self._with(state, i, incarnation._replace(sight=EXPIRED))))
 
     def _collect_by_server(self, state: State, out: list[Next]) -> None:
         kind = self.protocol.collection
-        for i, life in enumerate(state.lives):
-            if life is GONE or life is NOT_STARTED:
+        for i, incarnation in enumerate(state.incarnations):
+            if incarnation is GONE or incarnation is NOT_STARTED:
                 continue
-            self._expire(state, i, life, out)
-            present, sight, name = life.key == PRESENT, life.sight, self.names[i]
-            has_entry = life.entry or life.encoder
+            self._expire(state, i, incarnation, out)
+            present, sight, name = incarnation.key == PRESENT, incarnation.sight, self.names[i]
+            has_entry = incarnation.entry or incarnation.encoder
             if kind is Collection.ATOMIC:
                 if has_entry and (not present or sight == EXPIRED):
                     out.append((f"the collector removes {name}", self._removed(state, {i})))
                 continue
             if present and sight != UNSEEN:
-                deleted = self._settled(life._replace(key=DELETED, sight=UNSEEN))
+                deleted = self._settled(incarnation._replace(key=DELETED, sight=UNSEEN))
                 after = self._with(state, i, deleted)
                 if sight == RENEWED:
                     after = after._replace(noted=LIVE_COLLECTED & self.notes)
@@ -270,10 +284,10 @@ class Model:
     def _collect_by_snapshot(self, state: State, out: list[Next]) -> None:
         kind, collector = self.protocol.collection, state.collector
         entries = live = 0
-        for i, life in enumerate(state.lives):
-            self._expire(state, i, life, out)
-            entries |= bool(life.entry) << i
-            live |= (life.key == PRESENT and life.sight == UNSEEN) << i
+        for i, incarnation in enumerate(state.incarnations):
+            self._expire(state, i, incarnation, out)
+            entries |= bool(incarnation.entry) << i
+            live |= (incarnation.key == PRESENT and incarnation.sight == UNSEEN) << i
         servers_first = kind is Collection.SERVERS_FIRST
         kept = entries if kind is Collection.NO_PRECONDITION else 0
         if collector.phase == WAITING:
@@ -296,49 +310,57 @@ class Model:
             known = collector.live
             if kind is Collection.NO_PRECONDITION:
                 known &= collector.entries
-            removed = {i for i, life in enumerate(state.lives) if life.entry and not known >> i & 1}
+            removed = {
+                i
+                for i, incarnation in enumerate(state.incarnations)
+                if incarnation.entry and not known >> i & 1
+            }
             after = self._removed(state, removed) if removed else state
             out.append(("the collector writes the object", after._replace(collector=NO_COLLECTION)))
         else:
             out.append(("the collector is refused", state._replace(collector=NO_COLLECTION)))
 
     def _removed(self, state: State, who: set[int]) -> State:
-        """The entries and encoder keys of these are removed, in one transaction."""
-        lives = list(state.lives)
+        """Removes the entries and encoder keys of these in one transaction."""
+        incarnations = list(state.incarnations)
         noted = state.noted
         for i in who:
-            life = lives[i]
-            if life.key == PRESENT and life.sight != EXPIRED:
+            incarnation = incarnations[i]
+            if incarnation.key == PRESENT and incarnation.sight != EXPIRED:
                 noted |= LIVE_COLLECTED & self.notes
-            lives[i] = self._settled(life._replace(entry=NONE, encoder=NONE))
-        return self._entered(state, tuple(lives))._replace(noted=noted)
+            incarnations[i] = self._settled(incarnation._replace(entry=NONE, encoder=NONE))
+        return self._entered(state, tuple(incarnations))._replace(noted=noted)
 
     # Selection.
 
     def _select(self, state: State, out: list[Next]) -> None:
         """All entries vote for another version than the selected one."""
-        votes = {self.preferred[i] for i, life in enumerate(state.lives) if life.entry}
+        votes = {
+            self.preferred[i]
+            for i, incarnation in enumerate(state.incarnations)
+            if incarnation.entry
+        }
         if len(votes) != 1:
             return
         (vote,) = votes
         if vote == state.selected:
             return
-        lives: list[Life] = []
-        for life in state.lives:
-            moved = life
-            if life.entry:
+        incarnations: list[Incarnation] = []
+        for incarnation in state.incarnations:
+            moved = incarnation
+            if incarnation.entry:
                 if self.protocol.selection_moves_entries:
                     moved = moved._replace(entry=vote, encoder=vote)
-                if life.process == REGISTERED:
-                    moved = moved._replace(writes=life.writes | vote)
-            lives.append(moved)
-        after = self._entered(state, tuple(lives), selected=vote, appended=vote)
+                if incarnation.process == REGISTERED:
+                    moved = moved._replace(writes=incarnation.writes | vote)
+            incarnations.append(moved)
+        after = self._entered(state, tuple(incarnations), selected=vote, appended=vote)
         out.append((f"{VERSION_NAMES[vote]} is selected", after))
 
     # Migration.
 
     def finish(self, state: State) -> list[Next]:
-        """What the migrator can do alone, except to start again."""
+        """The actions that the migrator can do alone, except to start again."""
         out: list[Next] = []
         self._continue_migration(state, out)
         return out
@@ -346,7 +368,7 @@ class Model:
     def _begin_migration(self, state: State, out: list[Next]) -> None:
         migration = state.migration
         refused = migration.phase == RUNNING and not self._may_complete(migration)
-        target = agreement(state.lives)
+        target = agreement(state.incarnations)
         if not target or not (migration.phase == IDLE or refused):
             return
         started = Migration(RUNNING, target, 0, True, True, True)
@@ -370,14 +392,14 @@ class Model:
                 out.append(("the persisted hashes are narrowed", after))
 
     def _may_complete(self, migration: Migration) -> bool:
-        """What is compared is still as at the start. If not, it never will be again."""
+        """The compared values are still those of the start; once changed, they stay changed."""
         compared = self.protocol.compared
         if compared is Compared.EPOCH:
             return migration.epoch_same
         return compared is Compared.NOTHING or migration.revision_same
 
     def _rewrite(self, state: State, out: list[Next]) -> None:
-        """Through any server, which refuses unless it writes the target; or nothing to do."""
+        """Through any server, which rejects it unless it writes the target; or a no-op."""
         migration, rules = state.migration, self.protocol
         for o, was in enumerate(state.stored):
             if migration.visited >> o & 1:
@@ -387,9 +409,9 @@ class Model:
             if was == migration.target:
                 written.add(was)
             else:
-                for i, life in enumerate(state.lives):
-                    if life.process == REGISTERED:
-                        written.add(self._written(state, i, life))
+                for i, incarnation in enumerate(state.incarnations):
+                    if incarnation.process == REGISTERED:
+                        written.add(self._written(state, i, incarnation))
             if rules.fence is not Fence.NOTHING:
                 written &= {migration.target}
             for version in sorted(written):
@@ -402,15 +424,15 @@ class Model:
                 label = f"object {o} is skipped: a cache has it in the target version"
                 out.append((label, state._replace(migration=visited)))
 
-    def _written(self, state: State, i: int, life: Life) -> int:
+    def _written(self, state: State, i: int, incarnation: Incarnation) -> int:
         """The version in which this server's rewrite would be committed."""
         fence = self.protocol.fence
         if fence is Fence.NOTHING:
             return state.selected if self.protocol.voting else self.preferred[i]
         if fence in {Fence.OWN_ENCODER, Fence.OWN_PRESENT}:
-            return life.encoder
+            return incarnation.encoder
         if fence is Fence.SELECTED:
-            return state.selected if life.encoder else NONE
+            return state.selected if incarnation.encoder else NONE
         return state.selected
 
     # Parts of transactions.
@@ -423,25 +445,35 @@ class Model:
             stored=stored, past=_with_item(state.past, o, state.past[o] | version)
         )
 
-    def _with(self, state: State, i: int, life: Life) -> State:
-        return state._replace(lives=self._put(state, i, life))
+    def _with(self, state: State, i: int, incarnation: Incarnation) -> State:
+        return state._replace(incarnations=self._put(state, i, incarnation))
 
-    def _put(self, state: State, i: int, life: Life) -> Lives:
-        lives = state.lives
-        return (*lives[:i], life, *lives[i + 1 :])
+    def _put(self, state: State, i: int, incarnation: Incarnation) -> Lives:
+        incarnations = state.incarnations
+        return (*incarnations[:i], incarnation, *incarnations[i + 1 :])
 
-    def _settled(self, life: Life) -> Life:
-        """A life that can do nothing any more is gone, whatever else it remembers."""
-        if self.final and life.key == DELETED and not life.entry and not life.encoder:
+    def _settled(self, incarnation: Incarnation) -> Incarnation:
+        """An incarnation that can do nothing more is removed, whatever it remembers."""
+        if (
+            self.final
+            and incarnation.key == DELETED
+            and not incarnation.entry
+            and not incarnation.encoder
+        ):
             return GONE
-        return life
+        return incarnation
 
     def _entered(
-        self, state: State, lives: Lives, *, selected: int | None = None, appended: int = NONE
+        self,
+        state: State,
+        incarnations: Lives,
+        *,
+        selected: int | None = None,
+        appended: int = NONE,
     ) -> State:
         """A transaction that changes entries: agreement, epoch and StorageState follow from it."""
         rules = self.protocol
-        changed = agreement(state.lives) != agreement(lives)
+        changed = agreement(state.incarnations) != agreement(incarnations)
         persisted = state.persisted
         if rules.registration_appends and appended:
             first = persisted == UNKNOWN and not rules.state_begins_unknown
@@ -462,7 +494,7 @@ class Model:
         if collector.object_same:
             collector = collector._replace(object_same=False)
         return State(
-            lives,
+            incarnations,
             state.selected if selected is None else selected,
             persisted,
             state.stored,

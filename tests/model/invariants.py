@@ -1,4 +1,4 @@
-"""What must hold in every state."""
+"""The invariants of every state."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -6,14 +6,14 @@ from typing import Final
 
 from tests.model.state import COMPLETE, EXPIRED, PRESENT, REGISTERED, UNKNOWN, State
 
-# Broken by what happens rather than by what is: noted by the action, in the state after it.
+# Violated by an action rather than by a state: recorded by the action in its successor state.
 UNREGISTERED_WRITE: Final = 1
 UNSELECTED_WRITE: Final = 2
 LIVE_COLLECTED: Final = 4
 
 
 class Invariant(Enum):
-    """Each by its name; the value says what it promises."""
+    """The invariants by name, with their descriptions."""
 
     R1 = "a write commits only if its server's entry says that version at that moment"
     E1 = "an entry exists if and only if its encoder key does, with the same version"
@@ -34,14 +34,18 @@ NOTES: Final = {
 
 
 def entries_match_encoders(state: State) -> bool:
-    return all(life.entry == life.encoder for life in state.lives)
+    return all(incarnation.entry == incarnation.encoder for incarnation in state.incarnations)
 
 
 def live_keep_entries(state: State) -> bool:
-    """Live: the key is present, and newer than what the collector saw as expired."""
-    for life in state.lives:
-        live = life.process == REGISTERED and life.key == PRESENT and life.sight != EXPIRED
-        if live and not life.entry:
+    """Live: the key is present, and newer than the value that the collector considers expired."""
+    for incarnation in state.incarnations:
+        live = (
+            incarnation.process == REGISTERED
+            and incarnation.key == PRESENT
+            and incarnation.sight != EXPIRED
+        )
+        if live and not incarnation.entry:
             return False
     return True
 
@@ -61,7 +65,10 @@ def stored_is_persisted(state: State) -> bool:
 
 def writable_is_persisted(state: State) -> bool:
     persisted = state.persisted
-    return all(not life.encoder or life.encoder & persisted for life in state.lives)
+    return all(
+        not incarnation.encoder or incarnation.encoder & persisted
+        for incarnation in state.incarnations
+    )
 
 
 HOLDS: Final[dict[Invariant, Callable[[State], bool]]] = {
@@ -74,12 +81,12 @@ HOLDS: Final[dict[Invariant, Callable[[State], bool]]] = {
 
 
 def notes_of(wanted: frozenset[Invariant]) -> int:
-    """The notes that are worth making when only these invariants are asked for."""
+    """Returns the notes that must be recorded to check only these invariants."""
     return sum(NOTES.get(invariant, 0) for invariant in wanted)
 
 
 def violation_among(wanted: frozenset[Invariant]) -> Callable[[State], str | None]:
-    """A function that names the first of these invariants that a state breaks."""
+    """Returns a function that names the first of these invariants that a state violates."""
     order = [invariant for invariant in Invariant if invariant in wanted]
     checks = [(invariant.name, HOLDS[invariant]) for invariant in order if invariant in HOLDS]
     notes = [(invariant.name, NOTES[invariant]) for invariant in order if invariant in NOTES]

@@ -1,6 +1,6 @@
-"""The rules that can be switched, and the world in which they are tried.
+"""The rules that can be switched, and the world in which they are checked.
 
-The defaults are restow's. Every other value is a rule that somebody would write, or has written.
+The defaults are restow's. Every other value is a plausible rule, or one that was implemented.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Fence(Enum):
 
 
 class Collection(Enum):
-    """How entries of servers that are gone are removed."""
+    """How entries of removed servers are removed."""
 
     GUARDED = "delete the key at the revision seen as expired; remove entries while it is absent"
     UNGUARDED_DELETE = "the same, but delete the key whatever its revision"
@@ -90,7 +90,7 @@ class Protocol:
 
     @property
     def absence_is_final(self) -> bool:
-        """A life without server key, entry and encoder key can do nothing any more."""
+        """An incarnation without server key, entry and encoder key can do nothing more."""
         return (
             self.fence in {Fence.OWN_ENCODER, Fence.OWN_PRESENT, Fence.SELECTED}
             and self.barrier
@@ -101,20 +101,20 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Where a protocol is tried."""
+    """The setting in which a protocol is checked."""
 
     slots: tuple[tuple[int, ...], ...] = ((V1, V2), (V1, V2))
-    """For each process the versions that its lives encode with, one life after the other."""
+    """For each process the encoding versions of its incarnations, in order."""
 
     objects: int = 1
     pauses: bool = True
-    """A process that lives can be seen as expired."""
+    """A running process can be considered expired."""
 
     delays: bool = True
-    """What a process sent may be committed after it died."""
+    """Requests of a process may be committed after its death."""
 
     switches: bool = False
     """A server that reports may change its version while it runs, as for a custom resource."""
 
     follows_revision: bool = False
-    """Keep track of whether the StorageVersion has the revision of the migration's start."""
+    """Tracks whether the StorageVersion has the revision of the migration's start."""

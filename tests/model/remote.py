@@ -1,16 +1,19 @@
-"""Servers with a store of their own, which say how they write in another store: every order.
+"""Servers with their own store, which report their encoding version to another store: every order.
 
-Two stores, so no transaction spans both, and the question is in which order to do things in them.
-A server that registers has four steps, and may stop for ever between any two: hold, send, hear,
-open. What it sends may arrive at any time later, more than once, also when it is dead. A peer on
-the own store takes the server out there in two steps, and withdraws its entry from the main store
-by what it has read, at any time later.
+With two stores no transaction spans both, so the order of the operations matters. A server that
+registers has four steps, and may stop permanently between any two: hold, send, receive the reply,
+open. Its messages may arrive at any later time, repeatedly, also after its death. A peer on the own
+store removes the server there in two steps, and withdraws its entry from the main store according
+to
+what it has read, at any later time.
 
-What must hold: no write commits in a version that is not the server's entry in the main store at
-that moment. Then none differs from what is agreed there, since an agreement is what all entries
-say. Another server's entry takes no part: it can only prevent an agreement.
+Invariant: no write commits in a version other than the server's entry in the main store at that
+time.
+Then none differs from the agreement there, since an agreement requires equal entries. Entries of
+other servers do not matter: they can only prevent an agreement.
 
-Versions are small numbers, one for each registration in turn. As in the code, words are numbered:
+Versions are small numbers, one for each registration in order. As in the code, messages are
+numbered:
 a hold takes the next number of the own store, and so does reading that a key is absent.
 """
 
@@ -21,43 +24,43 @@ from typing import Final, NamedTuple
 NONE: Final = 0
 REGISTRATIONS_MAX: Final = 3
 VERSIONS: Final = (NONE, 1, 2, 1)
-"""What the registrations of one server are for, in turn: up, and down again."""
+"""The target versions of one server's registrations, in order: an upgrade and a downgrade."""
 FOR_GOOD: Final = 99
 
-# What a registration has done so far.
+# The completed steps of a registration.
 IDLE: Final = "idle"
 HELD: Final = "held"
 SENT: Final = "sent"
 HEARD: Final = "heard"
 
 
-class Word(NamedTuple):
-    """A report, or a withdrawal if it is for no version, somewhere between the stores."""
+class Message(NamedTuple):
+    """A report, or a withdrawal if it has no version, in transit between the stores."""
 
     version: int
     sequence: int
 
 
 class State(NamedTuple):
-    """The own store, the main store, the server, and what is on its way."""
+    """The own store, the main store, the server, and the messages in transit."""
 
     clock: int = 0
-    """The revision of the own store, as far as somebody remembers it."""
+    """The revision of the own store, as far as it is remembered anywhere."""
     member: bool = True
-    """The server key is there."""
+    """The server key exists."""
     encoder: int = NONE
     """The version in the encoder key; none: it is absent, or held."""
     held: int = 0
-    """The hold that the encoder key is of; 0: it is not held."""
-    entry: Word | None = None
-    """In the main store."""
+    """The hold of the encoder key; 0: it is not held."""
+    entry: Message | None = None
+    """The entry in the main store."""
     registration: int = 0
     step: str = IDLE
     number: int = 0
-    """The sequence of the registration under way."""
-    words: frozenset[Word] = frozenset()
+    """The sequence of the current registration."""
+    messages: frozenset[Message] = frozenset()
     taken: frozenset[int] = frozenset()
-    """The sequences of reports that the main store has taken: each may be heard of, late."""
+    """The sequences of reports that the main store has accepted: each reply may arrive late."""
     writes: frozenset[int] = frozenset()
     """Versions in which writes may be in flight."""
     broken: str = ""
@@ -65,25 +68,27 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What can be done wrongly."""
+    """The rules that a mistake can omit."""
 
     holds: bool = True
     """The old encoder key is closed before anything is reported."""
     reports_first: bool = True
-    """Opened after the report was taken, not before."""
+    """Opened after the report was accepted, not before."""
     open_compares: bool = True
-    """Opened only if the encoder key is the held one of this very registration, and the server is
-    still a member."""
+    """Opened only if the encoder key is the held one of this registration, and the server is still
+    a
+    member."""
     numbered: bool = True
-    """The main store refuses words that are older than what it knows."""
+    """The main store rejects messages older than its state."""
     waits_for_encoder: bool = True
-    """The dead are withdrawn when their encoder key is gone, too; not just their server key."""
+    """An expired server is withdrawn only after its encoder key is removed, not only its server
+    key."""
     waits_for_death: bool = True
-    """Whose server key is there is not withdrawn for good, whatever else is missing."""
+    """A server whose server key exists is not withdrawn permanently, whatever else is missing."""
 
 
 class Remote:
-    """All that can happen."""
+    """All possible actions."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -104,7 +109,7 @@ class Remote:
                     )
 
     def _register(self, state: State) -> Iterable[tuple[str, State]]:
-        """The server itself."""
+        """Actions of the server itself."""
         rules, version = self.rules, VERSIONS[state.registration]
         if state.step == IDLE and state.registration < REGISTRATIONS_MAX and state.member:
             clock, following = state.clock + 1, VERSIONS[state.registration + 1]
@@ -117,8 +122,8 @@ class Remote:
                 begun = self._opened(begun, following)._replace(step=HELD)
             yield f"holds, for v{following}", begun
         elif state.step in (HELD, SENT):
-            word = Word(version, state.number)
-            sent = state._replace(words=state.words | {word}, step=SENT)
+            message = Message(version, state.number)
+            sent = state._replace(messages=state.messages | {message}, step=SENT)
             if sent != state:
                 yield "sends its report", sent
             if state.step == SENT and state.number in state.taken:
@@ -140,7 +145,7 @@ class Remote:
         return state._replace(encoder=version, held=0, writes=state.writes | {version})
 
     def _own_store(self, state: State) -> Iterable[tuple[str, State]]:
-        """A peer that takes the server for dead; it may be paused only."""
+        """Actions of a peer that considers the server expired; it may only be paused."""
         if state.member:
             yield "the peer deletes the server key", state._replace(member=False)
         elif state.encoder:
@@ -157,27 +162,29 @@ class Remote:
         yield from self._withdrawals(state)
 
     def _withdrawals(self, state: State) -> Iterable[tuple[str, State]]:
-        """Somebody reads the own store, and sends what follows from it."""
+        """A peer reads the own store, and sends the resulting messages."""
         rules = self.rules
         is_dead = not state.member and (not state.encoder or not rules.waits_for_encoder)
         if is_dead or (not state.encoder and not rules.waits_for_death):
-            word = Word(NONE, FOR_GOOD)
+            message = Message(NONE, FOR_GOOD)
         elif not state.encoder:
-            word = Word(NONE, state.clock)
+            message = Message(NONE, state.clock)
         else:
             return
-        if word not in state.words and state.registration:
-            yield "a withdrawal is sent", state._replace(words=state.words | {word})
+        if message not in state.messages and state.registration:
+            yield "a withdrawal is sent", state._replace(messages=state.messages | {message})
 
     def _main_store(self, state: State) -> Iterable[tuple[str, State]]:
-        """A word arrives; it may arrive again."""
+        """A message arrives; it may arrive again."""
         entry = state.entry
-        for word in sorted(state.words):
-            is_older = entry is not None and self.rules.numbered and word.sequence < entry.sequence
-            if word.version:
+        for message in sorted(state.messages):
+            is_older = (
+                entry is not None and self.rules.numbered and message.sequence < entry.sequence
+            )
+            if message.version:
                 if not is_older:
-                    taken = state._replace(entry=word, taken=state.taken | {word.sequence})
-                    yield f"the report of v{word.version} arrives", taken
+                    taken = state._replace(entry=message, taken=state.taken | {message.sequence})
+                    yield f"the report of v{message.version} arrives", taken
             elif entry is not None and not is_older:
                 yield "the withdrawal arrives", state._replace(entry=None)
 

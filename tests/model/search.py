@@ -1,4 +1,4 @@
-"""Breadth-first search of a state space, with the shortest way to whatever is looked for."""
+"""Breadth-first search of a state space, with the shortest path to a violation."""
 
 import gc
 from collections.abc import Callable, Hashable, Iterable
@@ -9,12 +9,12 @@ S = TypeVar("S", bound=Hashable)
 
 
 class TooLarge(Exception):
-    """The space has more states than was allowed for."""
+    """The space has more states than the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Generic[S]):
-    """One action, and the state after it."""
+    """One action and its successor state."""
 
     action: str
     state: S
@@ -22,7 +22,7 @@ class Step(Generic[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Generic[S]):
-    """How a search ended. Without a trace, all states were seen and none was looked for."""
+    """The result of a search. Without a trace, all states were visited without a violation."""
 
     states: int
     depth: int
@@ -31,7 +31,7 @@ class Outcome(Generic[S]):
 
     @property
     def steps(self) -> int:
-        """Length of the trace: the first step is the initial state."""
+        """The length of the trace: the first step is the initial state."""
         assert self.trace is not None
         return len(self.trace) - 1
 
@@ -56,13 +56,14 @@ def search(
     canonical: Callable[[S], S] = itself,
     states_max: int,
 ) -> Outcome[S]:
-    """See every state that can be reached, or stop at the first that is sought.
+    """Visits every reachable state, or stops at the first that is sought.
 
-    `sought` names what it finds. `canonical` gives states that differ only in names the same
-    form; the trace is played again without it, so that names stay the same from step to step.
+    `sought` names its result. `canonical` gives states that differ only in names the same form; the
+    trace
+    is replayed without it, so that names stay the same from step to step.
     """
     collected = gc.isenabled()
-    gc.disable()  # states are tuples without cycles; looking for some takes half of the time
+    gc.disable()  # states are tuples without cycles; the collector would take half of the time
     try:
         return _search(initial, successors, sought, canonical=canonical, states_max=states_max)
     finally:
@@ -124,7 +125,7 @@ def _played(
     successors: Callable[[S], Iterable[tuple[str, S]]],
     canonical: Callable[[S], S] = itself,
 ) -> tuple[Step[S], ...]:
-    """The way as a play of real states: each is one whose canonical form is the way's."""
+    """Returns the path as real states: each has the canonical form of the path."""
     steps = [Step(action="in the beginning", state=initial)]
     for wanted in way[1:]:
         for action, after in successors(steps[-1].state):

@@ -1,15 +1,17 @@
-"""What the store and the processes hold, as tuples of small numbers.
+"""The state of the store and the processes, as tuples of small numbers.
 
-Numbers that only grow (revisions, epochs) are not in it. Whoever remembers one compares it for
-equality later and does nothing else with it, so what is kept is whether it is *still the same*.
-That loses nothing, and makes the space finite without a bound on revisions.
+Numbers that only grow (revisions, epochs) are not part of it. A remembered number is only compared
+for equality later, so the state has whether it is *still the same*. That loses nothing, and makes
+the
+space finite without a bound on revisions.
 
-Two more things are left out because the order of events already contains them:
+Two more things are omitted because the order of events contains them:
 
-- A process that takes no step is paused. What a pause adds is that its server is seen as expired
-  while the process lives on: `pauses` in the world allows that.
-- A server that has registered has writes in flight, any number of them, from that moment on, in
-  each version it has been told to use since. Beginning one is not a step; committing one is.
+- A process that takes no step is paused. The effect of a pause is that its server is considered
+  expired while the process is alive: `pauses` in the world allows that.
+- A server that has registered has any number of writes in flight, from that time on, in each
+version
+  that it has used since. Starting one is not a step; committing one is.
 """
 
 from typing import Final, NamedTuple
@@ -19,7 +21,7 @@ NONE: Final = 0
 V1: Final = 1
 V2: Final = 2
 UNKNOWN: Final = 4
-"""Among persisted hashes only: objects may be stored in any version."""
+"""Only among persisted hashes: objects may be stored in any version."""
 
 VERSION_NAMES: Final = {NONE: "-", V1: "v1", V2: "v2"}
 
@@ -36,8 +38,8 @@ NEVER: Final = 0
 PRESENT: Final = 1
 DELETED: Final = 2
 
-# What the collector saw of a server key: nothing that matters, the revision it still has,
-# or one that has been renewed since.
+# What the collector has observed of a server key: nothing relevant, its current revision, or an
+# earlier one.
 UNSEEN: Final = 0
 EXPIRED: Final = 1
 RENEWED: Final = 2
@@ -47,7 +49,7 @@ IDLE: Final = 0
 RUNNING: Final = 1
 COMPLETE: Final = 2
 
-# A collector that works through a snapshot.
+# A collector that processes a snapshot.
 WAITING: Final = 0
 HALF: Final = 1
 """Has read the object, or the servers, whichever it reads first."""
@@ -55,8 +57,8 @@ READY: Final = 2
 """Has read both, and will write."""
 
 
-class Life(NamedTuple):
-    """One life of one process. Its server id is used by no other life."""
+class Incarnation(NamedTuple):
+    """One incarnation of one process. Its server ID is not used by another incarnation."""
 
     process: int
     key: int
@@ -66,7 +68,7 @@ class Life(NamedTuple):
     encoder: int
     """The version in the encoder key, or none."""
     writes: int
-    """The versions in which writes may be in flight, a set."""
+    """The set of versions in which writes may be in flight."""
 
     def __str__(self) -> str:
         words = [("unstarted", "holding", "registered", "dead")[self.process]]
@@ -84,50 +86,54 @@ class Life(NamedTuple):
 
 
 class Migration(NamedTuple):
-    """A migration from its start to the end of what its completion claims."""
+    """A migration from its start to the end of its claim."""
 
     phase: int
     target: int
     visited: int
-    """The objects that were rewritten, a set."""
+    """The set of rewritten objects."""
     epoch_same: bool
-    """The epoch is that of the start (once complete: that of the completion)."""
+    """The epoch is that of the start (after completion: that of the completion)."""
     revision_same: bool
-    """The StorageVersion has the revision of the start; followed only where something reads it."""
+    """The StorageVersion has the revision of the start; tracked only if something reads it."""
     state_same: bool
     """The StorageState has the epoch of the start."""
 
 
 class Collector(NamedTuple):
-    """What a collector holds that works through a snapshot."""
+    """The state of a collector that processes a snapshot."""
 
     phase: int
     object_same: bool
     """The StorageVersion has the revision that was read."""
     entries: int
-    """The lives that had an entry when it was read, a set."""
+    """The set of incarnations with an entry when it was read."""
     live: int
-    """The lives that were alive when servers were listed, a set."""
+    """The set of incarnations that were alive when servers were listed."""
 
 
 class State(NamedTuple):
-    """The whole world."""
+    """The complete state."""
 
-    lives: tuple[Life, ...]
+    incarnations: tuple[Incarnation, ...]
     selected: int
     persisted: int
-    """The persisted hashes, a set. Before there is a StorageState: unknown."""
+    """The set of persisted hashes. Before there is a StorageState: unknown."""
     stored: tuple[int, ...]
     """The version in which each object is stored."""
     past: tuple[int, ...]
-    """All versions in which each was ever stored, sets; followed only where something reads it."""
+    """All versions in which each was ever stored, as sets; tracked only if something reads it."""
     migration: Migration
     collector: Collector
     noted: int
-    """Invariants that the last action broke, a set; see invariants.py."""
+    """The set of invariants that the last action violated; see invariants.py."""
 
     def __str__(self) -> str:
-        parts = [f"{number}: {life}" for number, life in enumerate(self.lives) if life.process]
+        parts = [
+            f"{number}: {incarnation}"
+            for number, incarnation in enumerate(self.incarnations)
+            if incarnation.process
+        ]
         parts.append(f"stored {' '.join(VERSION_NAMES[version] for version in self.stored)}")
         parts.append(f"persisted {versions(self.persisted)}")
         if self.selected:
@@ -139,23 +145,23 @@ class State(NamedTuple):
         return " | ".join(parts)
 
 
-NOT_STARTED: Final = Life(UNSTARTED, NEVER, UNSEEN, NONE, NONE, NONE)
-GONE: Final = Life(DEAD, DELETED, UNSEEN, NONE, NONE, NONE)
+NOT_STARTED: Final = Incarnation(UNSTARTED, NEVER, UNSEEN, NONE, NONE, NONE)
+GONE: Final = Incarnation(DEAD, DELETED, UNSEEN, NONE, NONE, NONE)
 NO_MIGRATION: Final = Migration(IDLE, NONE, 0, False, False, False)
 NO_COLLECTION: Final = Collector(WAITING, False, 0, 0)
 
 
 def versions(chosen: int) -> str:
-    """A set of versions in words."""
+    """Returns a set of versions as text."""
     names = ((UNKNOWN, "Unknown"), (V1, "v1"), (V2, "v2"))
     return "[" + " ".join(name for bit, name in names if chosen & bit) + "]"
 
 
-def agreement(lives: tuple[Life, ...]) -> int:
-    """The version that all entries say, or none."""
+def agreement(incarnations: tuple[Incarnation, ...]) -> int:
+    """Returns the version of all entries, or none."""
     agreed = NONE
-    for life in lives:
-        entry = life.entry
+    for incarnation in incarnations:
+        entry = incarnation.entry
         if entry and entry != agreed:
             if agreed:
                 return NONE

@@ -1,4 +1,4 @@
-"""restow's protocol breaks no invariant in any order of events; each known mistake breaks one.
+"""restow's protocol violates no invariant in any order of events; each known mistake violates one.
 
 `pytest tests/model -rP` shows the shortest trace of every mistake.
 """
@@ -54,7 +54,7 @@ SAFE: Final = SAFE_ALWAYS | SAFE_LONG if SIZES is LONG else SAFE_ALWAYS
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A protocol that is wrong, the tamest world that shows it, and what it breaks there."""
+    """A wrong protocol, the simplest world that shows it, and the invariant that it violates."""
 
     protocol: Protocol
     world: World
@@ -172,15 +172,15 @@ def show(outcome: Outcome[State]) -> None:
 
 @pytest.mark.parametrize("name", SAFE)
 def test_no_order_of_events_breaks_the_protocol(name: str) -> None:
-    """Both fences keep every invariant in every state that can be reached."""
+    """Both fences keep every invariant in every reachable state."""
     outcome = explore(*SAFE[name])
     show(outcome)
     assert outcome.trace is None, f"\n{outcome}"
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_each_mistake_is_found(name: str) -> None:
-    """A rule left out breaks the invariant that it is there for, within a few steps."""
+def test_each_mistake_is_detected(name: str) -> None:
+    """Omitting a rule violates its invariant within a few steps."""
     mistake = MISTAKES[name]
     outcome = explore(mistake.protocol, mistake.world, frozenset({mistake.breaks}))
     show(outcome)
@@ -188,20 +188,24 @@ def test_each_mistake_is_found(name: str) -> None:
     assert outcome.steps <= STEPS_MAX
 
 
-def test_loose_is_safe_where_nothing_goes_wrong() -> None:
-    """Without delay, pause and expiry no fence is needed: these three are what it is for."""
+def test_loose_is_safe_without_faults() -> None:
+    """Without delay, pause and expiry no fence is needed: these three are its purpose."""
     outcome = explore(LOOSE, CALM)
     show(outcome)
     assert outcome.trace is None, f"\n{outcome}"
 
 
 @pytest.mark.parametrize("protocol", [REPORT, VOTE], ids=["report", "vote"])
-def test_an_upgrade_ends(protocol: Protocol) -> None:
+def test_an_upgrade_completes(protocol: Protocol) -> None:
     """The invariants do not hold because nothing happens: an upgrade ends with v2 alone."""
     model = Model(protocol, UPGRADE)
 
     def ended(state: State) -> str | None:
-        running = [life.entry for life in state.lives if life.process == REGISTERED]
+        running = [
+            incarnation.entry
+            for incarnation in state.incarnations
+            if incarnation.process == REGISTERED
+        ]
         return "the upgrade has ended" if running == [V2, V2] and state.persisted == V2 else None
 
     outcome = search(model.initial(), model.successors, ended, states_max=STATES_MAX)
@@ -214,7 +218,8 @@ FLAPPING: Final = World(slots=((V2,), (V1, V2)), follows_revision=True)
 
 
 def completes(model: Model, state: State) -> bool:
-    """Whether the migration that runs can end without starting again, if all else holds still."""
+    """Returns whether the running migration can end without a restart, if all else stays the
+    same."""
     waiting = [state]
     while waiting:
         for _, after in model.finish(waiting.pop()):
@@ -225,13 +230,14 @@ def completes(model: Model, state: State) -> bool:
 
 
 def agreed_and_running(state: State) -> bool:
-    """A migration runs, agreement is what it was, and a server is there to rewrite."""
+    """A migration runs, the agreement is unchanged, and a server is available to rewrite."""
     migration = state.migration
     return (
         migration.phase == RUNNING
         and migration.epoch_same
         and any(
-            life.process == REGISTERED and life.encoder == migration.target for life in state.lives
+            incarnation.process == REGISTERED and incarnation.encoder == migration.target
+            for incarnation in state.incarnations
         )
     )
 
@@ -248,7 +254,7 @@ def find_refused(protocol: Protocol) -> Outcome[State]:
 
 
 def test_comparing_revisions_restarts_migrations() -> None:
-    """A server that comes or goes in agreement undoes a migration that compares revisions."""
+    """A server that starts or stops in agreement restarts a migration that compares revisions."""
     outcome = find_refused(Protocol(compared=Compared.REVISION))
     show(outcome)
     assert outcome.trace is not None
@@ -257,7 +263,7 @@ def test_comparing_revisions_restarts_migrations() -> None:
 
 @pytest.mark.parametrize("protocol", [REPORT, VOTE], ids=["report", "vote"])
 def test_comparing_epochs_restarts_none(protocol: Protocol) -> None:
-    """While agreement holds, a migration that compares epochs can always complete."""
+    """While the agreement holds, a migration that compares epochs can always complete."""
     outcome = find_refused(protocol)
     show(outcome)
     assert outcome.trace is None, f"\n{outcome}"

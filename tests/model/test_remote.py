@@ -1,4 +1,4 @@
-"""Two stores and the words between them: restow's order breaks nothing, each other order does.
+"""Two stores and the messages between them: restow's order violates nothing, each other order does.
 
 `pytest tests/model/test_remote.py -rP` shows the shortest trace of every mistake.
 """
@@ -25,8 +25,9 @@ MISTAKES: Final = {
 }
 
 
-def test_no_order_breaks_the_protocol() -> None:
-    """Whatever is paused, killed, late or repeated: each write is what the main store says."""
+def test_no_order_violates_the_protocol() -> None:
+    """Under any pause, death, delay or repetition each write matches the entry in the main
+    store."""
     model = Remote(Rules())
     outcome = search(State(), model.successors, sought, states_max=STATES_MAX)
     sys.stdout.write(f"{outcome}\n")
@@ -34,8 +35,8 @@ def test_no_order_breaks_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_each_mistake_is_found(mistake: str) -> None:
-    """A rule that is left out leads to a write that the main store does not tell of, soon."""
+def test_each_mistake_is_detected(mistake: str) -> None:
+    """Omitting a rule leads within a few steps to a write that does not match the main store."""
     model = Remote(MISTAKES[mistake])
     outcome = search(State(), model.successors, sought, states_max=STATES_MAX)
     sys.stdout.write(f"{outcome}\n")
@@ -43,8 +44,8 @@ def test_each_mistake_is_found(mistake: str) -> None:
     assert outcome.steps <= STEPS_MAX
 
 
-def test_the_model_gets_somewhere() -> None:
-    """All registrations can be gone through with writes in both versions, or nothing is proven."""
+def test_the_model_makes_progress() -> None:
+    """All registrations can complete with writes in both versions; otherwise nothing is proven."""
     model = Remote(Rules())
     outcome = search(
         State(),

@@ -1,4 +1,4 @@
-"""The search itself, on graphs small enough to know the answer."""
+"""The search itself, on graphs with a known answer."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def never(state: int) -> str | None:
 
 
 def test_the_trace_is_the_shortest() -> None:
-    """Of all ways to what is sought, one with the fewest steps is told, action by action."""
+    """Of all paths to a sought state, one with the fewest steps is returned, action by action."""
     outcome = search(0, clock, is_eleven, states_max=100)
     assert outcome.found == "eleven"
     assert outcome.trace is not None
@@ -29,19 +29,19 @@ def test_the_trace_is_the_shortest() -> None:
 
 
 def test_all_states_are_seen() -> None:
-    """A search that finds nothing has seen every state, and says how many."""
+    """A search without a result has visited every state, and has their number."""
     outcome = search(0, clock, never, states_max=100)
     assert (outcome.states, outcome.trace) == (12, None)
 
 
-def test_the_beginning_counts() -> None:
-    """The initial state is looked at too."""
+def test_the_initial_state_is_checked() -> None:
+    """The initial state is checked too."""
     outcome = search(11, clock, is_eleven, states_max=100)
     assert (outcome.states, outcome.steps) == (1, 0)
 
 
 def test_equal_up_to_names() -> None:
-    """States with the same canonical form are seen once, and the trace has real states."""
+    """States with the same canonical form are visited once, and the trace has real states."""
 
     def moves(state: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
         left, right = state
@@ -62,6 +62,6 @@ def test_equal_up_to_names() -> None:
 
 
 def test_a_space_that_grows_is_noticed() -> None:
-    """More states than allowed for is an error, never a proof."""
+    """More states than the limit is an error, never a proof."""
     with pytest.raises(TooLarge):
         search(0, lambda state: [("one", state + 1)], never, states_max=50)
