@@ -43,7 +43,7 @@ ROWS: Final = (
         "tests/e2e/storageversion/test_ownership.py::test_clients_cannot_write_server_owned_records",)),
     Row("R4", "an identity belongs to one process", _SIM),
     Row("R5", "a report without entries agrees on nothing", _SIM, (
-        f"{_COORDINATION}/test_rules.py::test_agreement_is_what_all_write",)),
+        f"{_COORDINATION}/test_rules.py::test_agreement_is_what_all_servers_write",)),
     Row("R6", "a custom resource is written as reported, also by writes in flight", _SIM, (
         "tests/e2e/custom/test_webhook_switch.py::test_writes_under_way",)),
     Row("R7", "the barrier has no other exceptions", tests=(
@@ -55,7 +55,7 @@ ROWS: Final = (
     Row("F4", "with a loose vote, a server that cannot read the vote stops writing", _SIM),
     Row("F5", "with a loose vote, a migration waits for the slowest write", tests=(
         "tests/scenarios/trigger/test_trigger_scenarios.py::test_a_scenario_matches_its_expectations",
-        f"{_RULES}::test_servers_say_that_they_are_loose")),
+        f"{_RULES}::test_servers_report_the_loose_mode")),
     Row("F6", "another version is selected only when all voters accept it", _SIM),
     Row("F7", "a server that cannot write the selected version does not write", tests=(
         "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
@@ -66,7 +66,7 @@ ROWS: Final = (
     Row("G1", "a common version is that of all entries", _SIM),
     Row("G2", "no server is removed that has renewed its lease in time", _SIM),
     Row("G3", "an error is never taken for an expired lease", tests=(
-        f"{_COORDINATION}/test_garbage_collector.py::test_an_error_is_never_taken_for_an_end",)),
+        f"{_COORDINATION}/test_garbage_collector.py::test_an_error_is_never_taken_for_an_expired_lease",)),
     Row("G4", "no report is deleted in which a participating server has an entry", _SIM),
     Row("G5", "a server whose lease has expired writes nothing more", _SIM, (
         "tests/e2e/storageversion/test_pauses.py::test_paused_server",)),
@@ -75,24 +75,24 @@ ROWS: Final = (
         "tests/e2e/storageversion/test_deaths.py::test_entries_of_a_killed_server_are_removed",)),
     Row("G8", "resources that share a store have one report", tests=(
         f"{_BARRIER}::test_aliases_open_together",
-        f"{_RULES}::test_objects_that_two_groups_show_are_migrated_once")),
+        f"{_RULES}::test_objects_served_by_two_groups_are_migrated_once")),
     Row("G9", "a server that writes a version can read it", _SIM),
     Row("G10", "servers that start together lose no entry", tests=(
         f"{_COORDINATION}/test_agreement.py::test_five_servers_start_together_and_lose_no_entry",
         "tests/e2e/storageversion/test_start.py::test_many_servers_start_together")),
     Row("G11", "conditions change when their content does", tests=(
-        f"{_COORDINATION}/test_rules.py::test_conditions_tell_the_state_and_since_when",)),
+        f"{_COORDINATION}/test_rules.py::test_conditions_have_the_status_and_its_time",)),
     # Migration and state.
     Row("M1", "a verified migration is correct, while its agreement lasts", _SIM),
     Row("M2", "a proof is for one agreement, which was never interrupted", _SIM, (
-        f"{_COORDINATION}/test_rules.py::test_an_epoch_seen_twice_means_that_nothing_has_changed_in_between",)),
+        f"{_COORDINATION}/test_rules.py::test_an_unchanged_epoch_means_an_unchanged_agreement",)),
     Row("M3", "without agreement nothing is rewritten for long", _SIM),
     Row("M4", "versions that are stored, or may be written, are listed", _SIM),
     Row("M5", "the list is reduced only by a proof for the current agreement", _SIM, (
-        f"{_RULES}::test_a_late_request_of_a_sleeping_controller_never_counts",)),
+        f"{_RULES}::test_a_late_migration_of_a_paused_controller_never_counts",)),
     Row("M6", "heartbeat, current version and list are one write", tests=(_RANDOM_WORLDS,)),
     Row("M7", "a state that was not observed for too long is unknown", _SIM, (
-        _RANDOM_WORLDS, f"{_RULES}::test_a_controller_begins_only_when_the_stale_state_is_forgotten")),
+        _RANDOM_WORLDS, f"{_RULES}::test_a_controller_starts_only_after_a_stale_state_is_reset")),
     Row("M8", "a rewrite writes, unless the stored bytes are current", tests=(
         f"{_COORDINATION}/test_rewrite.py::test_a_pass_leaves_nothing_in_another_version",)),
     Row("M9", "a rewrite undoes no update and restores no deleted object", _SIM, (
@@ -106,7 +106,7 @@ ROWS: Final = (
         f"{_FAULTS}::test_two_at_once", f"{_FAULTS}::test_leader_stands_still")),
     Row("M13", "an unreadable object fails by name", tests=(
         f"{_FAULTS}::test_object_that_cannot_be_read",
-        f"{_COORDINATION}/test_rewrite.py::test_what_cannot_be_read_fails_by_name")),
+        f"{_COORDINATION}/test_rewrite.py::test_an_unreadable_object_fails_by_name")),
     Row("M14", "a change back and forth between two reads is detected", _SIM, (_RANDOM_WORLDS,)),
     Row("M15", "a rollback in the middle ends with a second whole pass", tests=(
         "tests/scenarios/trigger/test_trigger_scenarios.py::test_a_scenario_matches_its_expectations",
