@@ -147,7 +147,7 @@ def test_a_trusted_proxy_authenticates_users(
     assert user.is_master
 
 
-def test_headers_of_all_others_are_nothing(
+def test_headers_of_other_clients_are_ignored(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles
 ) -> None:
     """The headers of other clients are ignored: with a user's certificate of the same name, with a
@@ -237,7 +237,7 @@ def test_names_are_utf_8(
 
 
 @pytest.mark.parametrize("header", ["x-remote-user", "x-remote-group", "x-remote-extra-scopes"])
-def test_other_bytes_are_nobodys_name(
+def test_invalid_utf_8_is_rejected(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles, header: str
 ) -> None:
     """Invalid UTF-8 is a 401."""

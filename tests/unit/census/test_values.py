@@ -141,6 +141,6 @@ def test_total(tail: bytes, head: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [b"k8s:enc:aescbc:1:key:", b"k8s:enc:", b"k8s:enc:aesgcm:v1:"])
-def test_a_seal_that_names_no_key(value: bytes) -> None:
+def test_an_encrypted_value_without_a_key_name(value: bytes) -> None:
     """It may be under any key, so it is distinguished from values that are not encrypted."""
     assert read_value(value) == UNREADABLE_SEAL != UNREADABLE
