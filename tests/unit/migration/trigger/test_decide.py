@@ -279,7 +279,8 @@ def naive_storage_version(
     owed = set(reading.written) | (set(memory.owed) if memory else set()) | naive_failures(view)
     keeps = reading.epoch or (not reading.uid and state.epoch)
     if memory is None:
-        known = mark in {e.record.storage_version for e in view.migrations if e.record}
+        succeeded = [e for e in view.migrations if e.phase is MigrationPhase.SUCCEEDED]
+        known = mark in {e.record.storage_version for e in succeeded if e.record}
     else:
         known = mark == memory.mark or reading.follows
     if not persisted or not (keeps or known):
