@@ -103,7 +103,7 @@ ROWS: Final = (
         f"{_ENGINE}::test_killed_at_every_write",
         f"{_ENGINE}::test_a_position_of_another_target_is_not_used")),
     Row("M12", "two migrators or triggers at once do no harm", _SIM, (
-        f"{_FAULTS}::test_two_at_once", f"{_FAULTS}::test_leader_stands_still")),
+        f"{_FAULTS}::test_two_processes_at_once", f"{_FAULTS}::test_leader_is_paused")),
     Row("M13", "an unreadable object fails by name", tests=(
         f"{_FAULTS}::test_object_that_cannot_be_read",
         f"{_COORDINATION}/test_rewrite.py::test_an_unreadable_object_fails_by_name")),
@@ -112,7 +112,7 @@ ROWS: Final = (
         "tests/scenarios/trigger/test_trigger_scenarios.py::test_a_scenario_matches_its_expectations",
         f"{_FAULTS}::test_server_is_rolled_back")),
     Row("M16", "a deleted migration stops at its next page", _SIM, (
-        f"{_FAULTS}::test_request_is_deleted_in_the_middle",)),
+        f"{_FAULTS}::test_the_migration_is_deleted_in_the_middle",)),
     Row("M17", "a changed key is handled like a changed version", tests=(
         "tests/scenarios/test_chaos.py::test_keys_change_whatever_happens",
         "tests/scenarios/test_key_mutants.py::test_a_cluster_without_the_rule_violates_an_invariant")),
