@@ -1,7 +1,7 @@
 """A client of the API: requests, watches, informers. It works with any Kubernetes API server.
 
-Not here: knowledge of the storage. The client uses only the API, so storage, resources and
-coordination must not be imported.
+Not here: knowledge of the storage. The client uses only the API, so the packages of a server,
+such as `storage`, `registry` and `storageversion`, must not be imported.
 """
 
 from restow.aio.leader_election import (

@@ -26,7 +26,7 @@ _ERROR_BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Limits of duration, size and number."""
+    """Limits of requests: duration, size of responses and events, number of pages."""
 
     request_seconds_max: float = 60.0
     """Timeout of a request and its whole response; for a stream, until the response begins."""
@@ -90,7 +90,7 @@ class Caller:
         body: Any = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """The same, decoded as a JSON object."""
+        """Send a request; return the response, decoded as a JSON object."""
         answer = await self.call(
             method, target, accept=accept, body=body, content_type=content_type
         )

@@ -40,7 +40,7 @@ class ConnectionLimits:
     streams_max: int = 256
     """Concurrent watches."""
     kept_max: int = 64
-    """Idle connections."""
+    """Idle connections that are kept open."""
     kept_seconds_max: float = 30.0
     """How long a connection stays idle; servers close them after a minute or more."""
     connect_seconds_max: float = 10.0
@@ -73,7 +73,7 @@ class ClientConnection:
         return found is not None and not _is_readable(found.fileno())
 
     def seems_open(self) -> bool:
-        """Whether it is open, as far as the event loop knows."""
+        """Whether it is open: the event loop has not detected that it was closed."""
         return not (self.reader.at_eof() or self.reader.exception() or self.writer.is_closing())
 
     def abort(self) -> None:
@@ -164,14 +164,14 @@ class Connections:
         return ClientConnection(reader, writer)
 
     def cut(self) -> None:
-        """Close idle connections at once. Others end with their requests."""
+        """Close idle connections at once; close the others when their requests end."""
         self._closed = True
         kept, self._kept = self._kept, []
         for connection in kept:
             connection.abort()
 
     async def close(self) -> None:
-        """Close idle connections. Others end with their requests."""
+        """Close idle connections; close the others when their requests end."""
         self._closed = True
         kept, self._kept = self._kept, []
         for connection in kept:

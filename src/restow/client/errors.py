@@ -80,7 +80,7 @@ class ProtocolBroken(Exception):
 def status_of_answer(code: int, headers: Mapping[str, str], body: bytes) -> StatusError:
     """Convert a response to its error; header names are in lower case.
 
-    Any code and any body: a Status object, a page of a proxy, or nothing.
+    The body can be anything: a Status object, a page of a proxy, or empty.
     """
     requested = _SECONDS.fullmatch(headers.get("retry-after", "").strip())
     seconds = min(int(requested[0]), RETRY_AFTER_SECONDS_MAX) if requested else 0

@@ -84,7 +84,7 @@ def encode_passed_request(
 
 @lru_cache(maxsize=LINES_KEPT_MAX)
 def _header_line(name: str, value: str) -> str:
-    """Cached, because a client sends the same headers in nearly all its requests."""
+    """Encode a header line. Cached, because nearly all requests of a client have the same ones."""
     return _checked_line(name, value)
 
 

@@ -120,7 +120,7 @@ def with_query(path: str, query: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=QUERIES_KEPT_MAX)
 def _encoded(given: tuple[tuple[str, str], ...]) -> str:
-    """Cached, because many requests have the same query."""
+    """Encode a query. Cached, because many requests have the same one."""
     return urlencode(given, quote_via=quote)
 
 

@@ -1,6 +1,6 @@
 """The interface between the client and the wire: sends a request, returns a streamed response.
 
-    async with transport.send(Request(method="GET", target="/version")) as response:
+    async with transport.send(ClientRequest(method="GET", target="/version")) as response:
         body = await response.read(bytes_max=1_000_000)
 
 Two implementations: `HttpTransport` uses HTTP/1.1, `InProcessTransport` calls a function. Leaving
@@ -60,7 +60,7 @@ class ClientResponse:
         *,
         whole: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`whole` reads a small body faster, if possible."""
+        """`whole` reads the whole body at once; it is faster for small bodies."""
         self.status = status
         self.headers = headers
         self._pieces = pieces

@@ -2,7 +2,7 @@
 
 A stream ends every few minutes, and whenever a server stops. The next one resumes after the last
 version, so that no event is lost or repeated. When that version is compacted the server returns
-410, and `Expired` tells the caller to list again.
+410, and `Expired` is raised: the caller must list again.
 
 A watch needs an initial version. Without one, a server sends all existing objects in the order of
 their names, and none of their versions can be resumed from.
@@ -78,7 +78,7 @@ class WatchPolicy:
 
 
 class Watcher:
-    """One watch with its current version."""
+    """One watch, with the resource version that it resumes from."""
 
     def __init__(
         self,

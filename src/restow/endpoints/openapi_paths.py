@@ -43,7 +43,7 @@ from restow.request.context import Context
 from restow.request.responses import takes_gzip
 
 UNPACKED_AT_ONCE_MAX: Final = 64 * 1024
-"""Of compressed bytes; decompressing more would delay other requests."""
+"""Maximum of compressed bytes; decompressing more on the loop would delay other requests."""
 
 _JSON: Final = "application/json"
 _INDEX: Final = "index"

@@ -37,7 +37,7 @@ class PostStartHook:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the hook failed for good, as opposed to not having finished yet."""
+        """Whether the hook failed permanently, as opposed to not having finished yet."""
         return self._has_failed
 
     def finish(self) -> None:
@@ -45,9 +45,9 @@ class PostStartHook:
         self._reason, self._has_failed = None, False
 
     def fail(self, reason: str) -> None:
-        """Mark the work as failed for good: `/livez` fails at once, since only a restart can help.
+        """Mark the work as failed permanently: `/livez` fails at once, since only a restart helps.
 
-        Not for an attempt that is retried: that hook is unfinished.
+        Do not call it for an attempt that is retried: then the hook is still unfinished.
         """
         self._reason, self._has_failed = reason, True
 

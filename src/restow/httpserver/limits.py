@@ -29,7 +29,7 @@ class Limits:
     """Request line and header lines together: 431."""
 
     unauthenticated_head_bytes_max: int = 64 * KIB
-    """The same until a request of the connection was authenticated: 431. Enough for a
+    """`head_bytes_max` until a request of the connection was authenticated: 431. Enough for a
     credential."""
 
     headers_max: int = 1_000
@@ -45,12 +45,12 @@ class Limits:
     """Partly read bodies and heads of all authenticated connections together: 503."""
 
     unauthenticated_bytes_max: int = 32 * MIB
-    """The same for all unauthenticated connections: 503. Their encrypted bytes that TLS holds count
-    too: over the limit the connection is aborted."""
+    """Partly read bodies and heads of all unauthenticated connections: 503. Their encrypted bytes
+    that TLS holds count too: over the limit the connection is aborted."""
 
     unauthenticated_address_bytes_max: int = 16 * MIB
-    """Share of that for the connections from one address: enough for some 50 clients that start
-    with a long body at the same time."""
+    """Share of `unauthenticated_bytes_max` for the connections from one address: enough for some
+    50 clients that start with a long body at the same time."""
 
     chunk_overhead_bytes_max: int = MIB
     """Chunk sizes, extensions and trailers of one chunked body: 400."""
@@ -63,10 +63,10 @@ class Limits:
     """Requests of one connection that are handled per iteration of the event loop."""
 
     pipelined_seconds: float = 0.005
-    """The same, by time: no further request is started in this iteration."""
+    """Time for requests of one connection per iteration; then no further request is started."""
 
     unauthenticated_pipelined_requests_max: int = 1
-    """The same for an unauthenticated connection."""
+    """Requests of one unauthenticated connection that are handled per iteration."""
 
     unauthenticated_work_seconds: float = 0.000_25
     """Unauthenticated work budget: the share of an iteration of the event loop, in CPU seconds,
@@ -91,10 +91,10 @@ class Limits:
     it is unauthenticated with 403 and 429 too. A large head counts as several."""
 
     refusal_seconds: float = 0.1
-    """How long reading is paused then; doubled after each further rejection."""
+    """How long a throttled connection is not read; doubled after each further rejection."""
 
     refusal_seconds_max: float = 1.0
-    """The maximum; several times as long for a large head."""
+    """Maximum of that pause; several times as long for a large head."""
 
     pipelined_bytes_max: int = 64 * KIB
     """Bytes that a client may send while its stream is open. More ends the connection."""
@@ -103,7 +103,7 @@ class Limits:
     """Requests whose response is pending: 503."""
 
     handshake_seconds: float = 10.0
-    """From the accept to the end of the TLS handshake. Then the connection is aborted."""
+    """Timeout from accept to the end of the TLS handshake: the connection is aborted."""
 
     head_seconds: float = 32.0
     """From the first byte of a head (of a connection, for the first request) to its end: 408."""
@@ -124,7 +124,7 @@ class Limits:
     """How long input is dropped after an error response, so that the client can read it."""
 
     linger_bytes_max: int = 16 * MIB
-    """How many bytes are dropped that way."""
+    """How many bytes of input are dropped after an error response."""
 
     write_high_water_bytes: int = 256 * KIB
     """Unsent bytes of one connection from which on producers must pause."""
@@ -224,5 +224,5 @@ class Budgets:
 
     @property
     def bytes_held(self) -> int:
-        """By all connections together."""
+        """Bytes held by all connections together."""
         return self.authenticated.bytes_held + self.unauthenticated.bytes_held

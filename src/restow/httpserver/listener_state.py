@@ -57,12 +57,12 @@ class TrackedConnection(Protocol):
 
 
 def _now(about: str) -> int:
-    """A gauge."""
+    """A field that is exported as a gauge; `about` is its help text."""
     return field(default=0, metadata={"about": about, "grows": False})
 
 
 def _growing(about: str) -> int:
-    """A counter."""
+    """A field that is exported as a counter; `about` is its help text."""
     return field(default=0, metadata={"about": about, "grows": True})
 
 
@@ -236,7 +236,7 @@ class ListenerState:
             self.quick_head = STATUS_LINES[200] + self.date_line + self.quick.headers
 
     def begin_stop(self) -> None:
-        """Make the next response of each connection its last; disable quick responses, which are
-        not."""
+        """Make the next response of each connection its last, and disable quick responses, which
+        never close the connection."""
         self.stopping = True
         self.quick, self.quick_head = None, b""

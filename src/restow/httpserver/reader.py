@@ -345,7 +345,7 @@ class RequestReader:
         return None
 
     def _skip_line(self) -> None:
-        """Skip an empty line, unless the previous one was skipped too, however they were split."""
+        """Skip an empty line; reject a second one, even if it arrives in other data."""
         if self._skipped:
             raise RequestRefused(400, "malformed request line")
         self._skipped = True
@@ -456,7 +456,7 @@ class RequestReader:
         return self._end_body(self._body)
 
     def _read_chunks(self, parser: HeadParser) -> HttpRequest | None:
-        """Feed some chunks, and nothing after the body."""
+        """Parse the next chunks of a body; bytes after the body are not parsed."""
         begin = self._position
         if begin == len(self._data):
             return None

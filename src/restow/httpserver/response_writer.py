@@ -55,8 +55,9 @@ TIMED_SECONDS_MAX: Final = 10.0
 TIMER_SLACK_SECONDS: Final = 0.002
 REFUSALS: Final = frozenset({401, 403, 429})
 REFUSALS_OF_KNOWN: Final = frozenset({401})
-"""Not 403 and 429: authenticated clients may get many, such as a proxy for many users, a program
-that probes its permissions, or a migration whose objects a webhook rejects."""
+"""Statuses that throttle an authenticated connection. Not 403 and 429, of which its client may get
+many: a proxy for many users, a program that probes its permissions, or a migration whose objects
+a webhook rejects."""
 DOUBLINGS_MAX: Final = 30
 REFUSAL_BYTES: Final = 64 * 1024
 """Each of these in the head of a rejected request counts as another rejection."""

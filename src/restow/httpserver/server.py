@@ -116,7 +116,7 @@ class Listener:
     def open_front(
         self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
     ) -> None:
-        """Also accept on listening sockets that are shared with other processes, the own one first.
+        """Also accept on listening sockets shared with other processes; the first is its own.
 
         `is_shared`: other processes continue to accept queued connections when this one has left.
         """

@@ -32,7 +32,7 @@ BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05
 """How often the queues of the other servers are polled."""
 ACCEPTED_AT_ONCE_MAX: Final = 64
-"""Per poll of another server's queue, and per step when leaving."""
+"""Connections accepted per poll of another server's queue, and per step when leaving."""
 PAUSE_SECONDS: Final = 0.1
 """Pause when the process has no more file descriptors."""
 

@@ -19,7 +19,7 @@ from restow.apimachinery.certificates import whole_chain
 from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-"""Of a certificate file; a bundle of all public authorities has a quarter of it."""
+"""Maximum size of a certificate file; a bundle of all public CAs has a quarter of it."""
 
 # IANA names, as in Kubernetes, and those of OpenSSL. The suites of TLS 1.3 cannot be disabled.
 CIPHER_SUITES: Final = {
@@ -90,7 +90,7 @@ class TlsPolicy:
 
     min_version: str = "VersionTLS12"
     cipher_suites: tuple[str, ...] = ()
-    """Of TLS 1.2, by IANA names; empty: all that are considered secure."""
+    """Cipher suites of TLS 1.2, by IANA names; empty: all that are considered secure."""
     client_certificates: ClientCertificates = "optional"
 
 
@@ -220,7 +220,7 @@ def _reason(error: Exception) -> str:
 
 
 def _refuse_password() -> str:
-    """Called for an encrypted key; OpenSSL would prompt on the terminal, and block for ever."""
+    """Called for an encrypted key; OpenSSL would prompt on the terminal, and block indefinitely."""
     raise ValueError("the key is encrypted with a password: use an unencrypted one")
 
 

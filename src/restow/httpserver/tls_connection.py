@@ -41,20 +41,20 @@ from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 RECORD_BYTES_MAX: Final = 16 * 1024
 """The data of one TLS record: a read of OpenSSL gives no more than that."""
 SEALED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
-"""Encrypted at once: OpenSSL keeps the memory that this needs."""
+"""Bytes encrypted at once: OpenSSL keeps the memory that it needs for them."""
 HELD_BYTES: Final = 2 * RECORD_BYTES_MAX
-"""Received and not decrypted. With more of it, the socket is not read until some is decrypted."""
+"""Bytes received and not decrypted. With more, the socket is not read until some are decrypted."""
 UNCHARGED_BYTES: Final = 4 * 1024
-"""Held for each unauthenticated connection even if the budget of bytes is used up: a handshake, or
-a request without a body."""
+"""Bytes held for each unauthenticated connection even if the byte budget is used up: enough for a
+handshake, or a request without a body."""
 RECORDS_AT_ONCE_MAX: Final = 16
-"""Decrypted at once for an unauthenticated connection: records may be as short as one byte."""
+"""Records decrypted at once for an unauthenticated connection; a record can have one byte."""
 AUTHENTICATED_RECORDS_AT_ONCE_MAX: Final = 64
-"""The same for an authenticated one: more than one read of the socket, if the records are long."""
+"""Records decrypted at once for an authenticated connection: if long, more than one socket read."""
 EMPTY_RECORDS_MAX: Final = 32
 """Records without data in a row, such as KeyUpdate messages. More ends the connection."""
 HEADER_BYTES: Final = 5
-"""Of a record; its last two bytes are the length of the rest."""
+"""Size of a record's header; its last two bytes are the length of the rest."""
 
 logger = logging.getLogger(__name__)
 
@@ -216,8 +216,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._transport.pause_reading()
 
     def _charge(self) -> bool:
-        """Charge what is held of an unauthenticated client to its budget of bytes; whether that
-        allows it."""
+        """Charge the held bytes of an unauthenticated client to its byte budget; whether the budget
+        allows them."""
         more = len(self._held) - UNCHARGED_BYTES - self._charged_bytes
         if more <= 0 or self._is_known:
             return True
@@ -281,8 +281,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._release_held()
 
     def _release_held(self) -> None:
-        """Resume reading of the socket: nothing is held any longer, except for a part of a
-        header."""
+        """Resume reading of the socket, as no bytes are held any longer, except for a part of a
+        record's header."""
         self._share.give_back(self._charged_bytes)
         self._charged_bytes = 0
         if self._is_socket_paused:
@@ -383,7 +383,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self.close()
 
     def _queue_rest(self) -> None:
-        """Receive what is held in another iteration of the event loop."""
+        """Process the held bytes in another iteration of the event loop."""
         self._is_queued = True
         self._is_direct = False
         if self._is_known:

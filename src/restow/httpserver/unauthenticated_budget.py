@@ -55,7 +55,7 @@ class UnauthenticatedBudget:
         return False
 
     def wait(self, work: Callable[[], None]) -> None:
-        """Queue work for another iteration, behind other work that is not new."""
+        """Queue work of an existing connection for another iteration."""
         self._begin()
         self._queues[1].append(work)
 

@@ -75,7 +75,7 @@ def fingerprint(kinds: Iterable[ServedKind], info: ApiInfo) -> str:
 
 
 def fingerprint_of(digests: Iterable[bytes], info: ApiInfo) -> str:
-    """Return the same hash, from the kinds' digests in order, which can be cached."""
+    """Return the hash of `fingerprint`, from the kinds' digests in order, which can be cached."""
     whole = hashlib.sha512(f"{FORMAT_REVISION} {__version__} {_tables_hash()}\n".encode())
     whole.update(orjson.dumps(info))
     for each in digests:

@@ -1,7 +1,7 @@
 """Opens a store by its address: `memory:`, `sqlite:FILE` or `etcd://HOST:PORT[,HOST:PORT…]`.
 
-The only module that knows all drivers. A driver is imported on first use, so that SQLite does not
-load gRPC.
+The only module that refers to all drivers. A driver is imported on first use, so that SQLite does
+not load gRPC.
 """
 
 from __future__ import annotations

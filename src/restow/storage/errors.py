@@ -117,7 +117,7 @@ class StoreReplaced(Unavailable):
     """
 
     def __init__(self, text: str, *, passes: bool = False) -> None:
-        """`passes`: the open store is the right one, and its cause can be removed."""
+        """`passes`: the open store is the right one, and the cause of the error can be removed."""
         super().__init__(text, client_message=REPLACED_MESSAGE)
         self.passes = passes
 

@@ -22,7 +22,7 @@ ENTRIES_MAX: Final = 8192
 BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_EVENTS_MAX: Final = 1000
 TRIMMED_PART: Final = 64
-"""A full feed drops its oldest entries: one part in so many."""
+"""A full feed drops 1/TRIMMED_PART of its entries, the oldest."""
 
 
 class RevisionEvents(NamedTuple):

@@ -78,11 +78,11 @@ class FileLocation(NamedTuple):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a server remembers of its store, saved outside of it."""
+    """Identity and newest revision of a store, which a server saves outside of it."""
 
     id: str
     revision: int
-    """The newest one that was seen. Every acknowledged write is at or below it."""
+    """The newest revision that was seen. Every acknowledged write is at or below it."""
     address: str
     cluster_id: str = ""
     file: FileLocation | None = None
@@ -139,7 +139,7 @@ async def ensure_identity(storage: Storage, ids: Ids) -> None:
 
 
 async def accept(storage: Storage, ids: Ids) -> str:
-    """Give a store a new id that servers take in place of the one they know; return the id."""
+    """Give a store a new id that servers accept instead of the recorded one; return the id."""
     record = IdentityRecord(ids.nonce(ID_BYTES), accepted=True)
     put = Put(IDENTITY_KEY, msgspec.json.encode(record))
     outcome = await _write(storage, Transaction((), (put,)))
@@ -179,7 +179,7 @@ async def _write(storage: Storage, transaction: Transaction) -> Outcome:
 
 
 def difference(mark: Mark, seen: Seen, *, address: str) -> str | None:
-    """Why a store is not the one that a server remembers; None if it is, or was accepted."""
+    """Why a store is not the one that a server has recorded; None if it is, or was accepted."""
     record = seen.record
     if record is None:
         if mark.address != address:
@@ -205,7 +205,7 @@ def difference(mark: Mark, seen: Seen, *, address: str) -> str | None:
 
 
 def is_accepted(mark: Mark, record: IdentityRecord) -> bool:
-    """Whether an operator chose this store in place of the remembered one."""
+    """Whether an operator chose this store in place of the recorded one."""
     return record.accepted and record.id not in mark.former
 
 

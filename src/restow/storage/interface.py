@@ -10,7 +10,7 @@ The contract in short:
   transaction that changes something gets the next revision, shared by all its writes.
 - `commit` is the only way to change a store. It is atomic and guarded, and has three outcomes:
   `Done`, `Refused`, and `Unknown` when the reply was lost and reading could not settle it.
-- A read sees one revision, now or in the past, until `compact` forgets that past.
+- A read sees one revision, now or in the past, until `compact` discards that past.
 - A watch yields every change of a span of keys after a revision: in order, once, and all changes
   of one revision together, so that a watch cannot resume between them.
 """
@@ -94,7 +94,7 @@ class Event(NamedTuple):
     created: Revision
     """The revision that created the key, also for a deletion."""
     previous: Item | None
-    """What the key held before, or None when this event created it."""
+    """The previous item of the key; None when this event created it."""
 
 
 class Batch(NamedTuple):
@@ -218,7 +218,7 @@ class Refused(Struct, frozen=True):
 
     guard: Guard
     current: Item | None
-    """What the guard's key held at that moment."""
+    """The item of the guard's key at that moment."""
     revision: Revision
     """The store's revision at that moment."""
 
@@ -280,7 +280,7 @@ class Storage(Protocol):
         """The store's current revision: at least that of every commit that has returned."""
 
     def revision_now(self) -> Revision | None:
-        """The same at once, where the driver need not wait for a reply; otherwise None."""
+        """The current revision, if the driver has it without sending a request; otherwise None."""
 
     async def commit(self, transaction: Transaction) -> Outcome:
         """Apply the transaction. The one function through which anything changes.
@@ -294,7 +294,7 @@ class Storage(Protocol):
         """All changes of the span after a revision (which may lie in the future)."""
 
     async def compact(self, revision: Revision) -> None:
-        """Forget versions superseded at or before `revision`, which itself stays readable.
+        """Discard versions superseded at or before `revision`, which itself stays readable.
 
         Raises `Compacted` if that revision is compacted already, `FutureRevision` beyond now.
         """

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class _Version(NamedTuple):
-    """What a key held from a revision on; item None means that it was deleted then."""
+    """The item of a key from a revision on; item None means that it was deleted then."""
 
     revision: Revision
     item: Item | None

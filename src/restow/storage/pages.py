@@ -1,6 +1,6 @@
 """Reads all of a span in pages, so that it is never in memory as a whole.
 
-Not here: what is done with it.
+Not here: the use of the pages.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 A store holds every secret of a cluster, and write access to its files gives full control. So:
 
 - A file that others may write is rejected, as it may have been changed already.
-- A file that others may only read, and that is ours, gets a stricter mode, which is logged; earlier
-  releases left some files readable. (A key is different: it may have been copied, so `key_problem`
-  rejects it.)
-- A file that belongs to neither us nor root is rejected, and so is a link of another user.
+- A file that others may only read, and that this user owns, gets a stricter mode, which is logged:
+  earlier releases left some files readable. (A key is different: it may have been copied, so
+  `key_problem` rejects it.)
+- A file that neither this user nor root owns is rejected, and so is a link of another user.
 
 Files that an operator provides are read by `read_kept`: they decide about access, so a file that
 others may write is rejected, and so is a secret that others may read. The check and the read use
@@ -14,7 +14,7 @@ the same open file.
 
 Commands that only read change no mode: they only need `changeable_by_others`.
 
-Not here: what the files mean. Access lists beyond the mode are not checked.
+Not here: the meaning of the files. Access lists beyond the mode are not checked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_kept(
     is_secret: bool = False,
     trusted: Collection[int] | None = None,
 ) -> bytes:
-    """Read a file that only we and root, or these users, can change. Blocks.
+    """Read a file that only this user and root, or the `trusted` users, can change. Blocks.
 
     Raises OSError; FileExposed for one that others may write or, if it is a secret, read.
     """
@@ -115,7 +115,7 @@ def secure(path: Path) -> None:
 
 
 def ownership_problem(path: Path, trusted: Collection[int] | None = None) -> str | None:
-    """Why the owner of a file is not trusted, or None. Trusted are we and root, or these users."""
+    """Why the owner of a file is not trusted, or None. Default: this user and root are trusted."""
     return _owner_problem(path, path.stat(), trusted)
 
 

@@ -9,14 +9,14 @@ the client lists again.
     sqlite    the new file begins at the wanted revision, is filled under another name, and gets
               its final name when it is complete
     etcd      can only be raised write by write, so it is raised less; a key that exists until
-              the end keeps servers away from an incomplete store, and lets a second attempt
-              continue where the first was stopped
+              the end prevents servers from using an incomplete store, and lets a second
+              attempt continue where the first was stopped
 
 Everything is restored as it was, including the membership records of servers: those are expired,
 and the first server that starts collects them, as after any crash. Excluded are the keys of lost
-commits of etcd's driver, and keys of other programs that restow cannot hold.
+commits of etcd's driver, and keys of other programs that restow cannot store.
 
-Not here: what a value means; reading a backup (`sources`).
+Not here: the meaning of values; reading a backup (`sources`).
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from restow.storage.sources import KeyValueSource, open_source
 
 RESTORE_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 AHEAD_SQLITE: Final = 1_000_000_000
-"""More than any cluster writes between a backup and its end; it costs nothing."""
+"""More revisions than any cluster writes after a backup; it costs nothing."""
 AHEAD_ETCD: Final = 100_000
-"""Each costs a write, and etcd handles some thousands per second."""
+"""Each revision costs a write, and etcd handles some thousands per second."""
 AHEAD_MAX: Final = 10**15
 RAISE_MAX: Final = 10_000_000
 """Maximum of writes made to raise the revision, to limit the waiting time."""
@@ -82,7 +82,7 @@ class Restored:
 
     keys: int
     left_out: int
-    """Keys of other programs, which restow cannot hold."""
+    """Keys of other programs, which restow cannot store."""
     backup_revision: int
     revision: Revision
 
@@ -130,7 +130,7 @@ async def restore_backup(
 async def fill(
     storage: Storage, source: KeyValueSource, ids: Ids, *, total: int, on_progress: Progress
 ) -> Revision:
-    """Write all keys of a backup to an empty store, and release it to servers; its revision."""
+    """Write a backup to an empty store, and release the store to servers; return its revision."""
     await _write_all(storage, source, total=total, on_progress=on_progress)
     # Marked as accepted: servers that know another store use this one, as the operator chose.
     await accept(storage, ids)
@@ -310,7 +310,7 @@ async def _empty_etcd(
 
 
 async def _claim(storage: Storage, address: str, *, path: Path, identity: str) -> None:
-    """Mark an empty store as ours, or find the mark of an earlier attempt with the same backup."""
+    """Mark an empty store for this restore, or find the mark of an attempt with the same backup."""
     mark = Transaction(
         (Absent(UNFINISHED_RESTORE_KEY),), (Put(UNFINISHED_RESTORE_KEY, identity.encode()),)
     )

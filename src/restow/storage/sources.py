@@ -38,7 +38,7 @@ class KeyValueSource(Protocol):
         """How many keys have one of the prefixes; None if all would have to be read for it."""
 
     def pages(self, prefixes: Sequence[str]) -> AsyncIterator[Sequence[Entry]]:
-        """Those keys with their values, in any order, each once."""
+        """The keys with one of the prefixes, and their values, in any order, each once."""
 
     async def close(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The file in which a server remembers its store: `store.mark` in the data directory.
+"""The file in which a server records its store's identity: `store.mark` in the data directory.
 
 Written by every server of the directory, always as a whole. Not here: how it is evaluated
 (`identity`).

@@ -68,7 +68,7 @@ class History:
 
     start: Revision
     initial: list[Item] = field(default_factory=list)
-    """What the store held at `start`."""
+    """The items of the store at `start`."""
     commits: list[CommitRecord] = field(default_factory=list)
     ranges: list[RangeRecord] = field(default_factory=list)
 
@@ -104,7 +104,7 @@ class Recorder:
 
 
 class Timeline:
-    """What every key held at every revision, according to the commits."""
+    """The item of every key at every revision, according to the commits."""
 
     def __init__(self, start: Revision, initial: Iterable[Item]) -> None:
         self.revision = start

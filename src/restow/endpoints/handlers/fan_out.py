@@ -50,7 +50,7 @@ class FanOut:
         return len(self._watchers)
 
     def translation(self, resource: Resource, api_version: str) -> Translation:
-        """The shared conversion to a version, which all watchers in it wait for."""
+        """The conversion to a version, which all watchers in that version share."""
         found = self._translations.get(api_version)
         if found is None:
             found = Translation(

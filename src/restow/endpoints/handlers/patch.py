@@ -52,7 +52,7 @@ async def patch(server: Server, context: Context) -> HttpResponse:
 
 
 def _completed(context: Context, change: Patch) -> Callable[[Object], Object]:
-    """A function that applies a patch, and then what every written object goes through."""
+    """A function that applies a patch, and then the checks and defaults of every write."""
 
     def apply(current: Object) -> Object:
         managed = current["metadata"].get("managedFields")

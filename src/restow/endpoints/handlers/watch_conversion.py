@@ -30,7 +30,7 @@ class WaitingWatcher(Protocol):
     """The interface of a watcher that a translation calls."""
 
     def flush(self) -> None:
-        """Continue."""
+        """Send the changes that were waiting for a conversion."""
 
     def fail(self, error: StatusError) -> None:
         """End with an error."""

@@ -1,4 +1,4 @@
-"""Columns of pods. Their status is one word computed from many fields, so they have a file.
+"""Columns of pods, with the status that kubectl shows, computed from many fields.
 
 Not here: the controllers of pods; see `rows_workloads`.
 """
@@ -28,7 +28,7 @@ class _ContainersState:
     """The combined result of some container statuses."""
 
     status_text: str = ""
-    """The status of the pod, as far as it follows from them."""
+    """The text of the STATUS column, as far as these containers determine it."""
     ready: int = 0
     restarts: int = 0
     ends: tuple[datetime, ...] = ()

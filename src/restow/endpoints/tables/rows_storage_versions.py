@@ -67,7 +67,7 @@ def _resource_of(obj: Mapping[str, Any]) -> str:
 
 
 def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    """If several controllers report, each for its own server, there may be several hashes."""
+    """The cells of a StorageState; several hashes if controllers report different ones."""
     reports = items(obj, "status", "currentStorageVersionHashes")
     current = text(obj, "status", "currentStorageVersionHash")
     reported = dict.fromkeys(text(report, "currentStorageVersionHash") for report in reports)

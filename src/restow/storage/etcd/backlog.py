@@ -61,7 +61,7 @@ class EtcdBacklog:
         self._backlogs.discard(self)
 
     async def _read(self) -> None:
-        """More is always available, or the feed would cover it: so a silent stream is a fault."""
+        """Read further changes. The feed does not cover them yet, so a timeout is a fault."""
         failures = 0
         while True:
             try:

@@ -81,7 +81,7 @@ class EtcdCommitter:
         raise Unavailable("etcd: the transaction was not applied; replies were lost repeatedly")
 
     async def _read_guards(self, transaction: Transaction, revision: Revision) -> Any:
-        """What the guards' keys held when the transaction was refused."""
+        """The items of the guards' keys when the transaction was refused."""
         try:
             return await self._connection.call(
                 TXN,

@@ -189,7 +189,7 @@ def translate(failed: EtcdCallFailed, *, asked: Revision | None = None) -> Stora
 
 
 def translate_opening(failed: EtcdCallFailed) -> StorageError:
-    """The same for a first call, when an invalid certificate is a configuration error.
+    """The storage error for a failed first call: an invalid certificate is a configuration error.
 
     Later, certificates are renewed at run time, and until then the store is only unavailable.
     """

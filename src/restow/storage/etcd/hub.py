@@ -1,7 +1,7 @@
 """The watch hub: one etcd watch stream that feeds all watches of this process.
 
-It is started by the first watch, and reopened where it was when it fails. Changes from before its
-memory are read as a `backlog`, over a stream for each watch.
+It is started by the first watch, and reopened at its position when it fails. Changes that are no
+longer in memory are read as a `backlog`, over a stream for each watch.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ nothing is generated and no other protobuf user can collide with it. Fields that
 table are skipped by the decoder. Two simplifications that the wire format allows: enums are int32,
 and members of a oneof are plain fields. No behaviour here.
 
-The classes are `Any` for the type checker: it cannot know fields made at run time.
+The classes are `Any` for the type checker: fields made at run time cannot be checked.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class EtcdReader:
         return response
 
     async def explain(self, failed: EtcdCallFailed, asked: Revision | None) -> StorageError:
-        """The error for a failed call that named a revision, with the other revision filled in."""
+        """The error for a failed call at revision `asked`, with the compacted or newest one."""
         error = translate(failed, asked=asked)
         try:
             if isinstance(error, Compacted):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 VERSION_MIN: Final = (3, 4)
-"""The first that splits large watch responses."""
+"""The first release that splits large watch responses."""
 
 FIXED: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
-"""The first of each minor version that returns no stale data after a pause; later ones neither."""
+"""The first release of each minor version without stale reads after a pause; later ones too."""
 LOST_WRITES: Final = ((3, 5, 0), (3, 5, 3))
-"""From the first, up to before the second: a crash can lose acknowledged writes."""
+"""From the first, and before the second, a crash can lose acknowledged writes."""
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 A commit whose reply was lost may still be in flight, in a paused member or a full buffer, and
 sending it again could apply it twice: a create, a delete by another client, and the create again.
 So every commit carries one more comparison: this handle's session key still has the revision that
-the handle knows (0 while the key does not exist, which is so until a first reply is lost). Writing
+the handle recorded (0 as long as the key does not exist, which is until a reply is lost). Writing
 that key ends the session. After that no commit of the old session can be applied any more; its
 effects, if any, are in the history up to that revision.
 
@@ -38,8 +38,8 @@ class Session:
     async def end(self, guard: tuple[bytes, int], *, timeout_seconds: float) -> Revision:
         """End that session, unless it has ended; return the last revision it may have written.
 
-        Raises `EtcdCallFailed` or `StoreReplaced`. May be repeated: it writes only while the
-        is current.
+        Raises `EtcdCallFailed` or `StoreReplaced`. May be repeated: it writes only while that
+        session is current.
         """
         async with self._lock:
             if self._guard != guard:

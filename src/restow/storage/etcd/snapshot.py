@@ -4,7 +4,7 @@ etcd sends its database as of one moment, followed by a SHA-256. A member may la
 so the file is compared with a revision that the whole cluster had committed before: a backup must
 contain everything that was committed before it began.
 
-Not here: what is in the file (`snapshot_file`), and where it is stored (`storage.backup`).
+Not here: the content of the file (`snapshot_file`), and where it is stored (`storage.backup`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from restow.storage.interface import REVISION_FIRST, Revision
 
 _ALL_KEYS: Final = b"\0"
 _PROBE_SECONDS: Final = 1.0
-"""etcd notifies a watch of a compaction within 0.1 s."""
+"""Timeout of the watch that reads the compacted revision; etcd reports it within 0.1 s."""
 
 
 class EventStream:

@@ -100,7 +100,7 @@ class _State:
         self._changes: list[tuple[int, Key, bool, int, int | None]] = []
 
     def item(self, key: Key) -> Item | None:
-        """What a key holds now."""
+        """The current item of a key."""
         items = self._items
         if key in items:
             return items[key]

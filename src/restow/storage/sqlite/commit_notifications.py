@@ -17,7 +17,7 @@ SOCKET_SUFFIX: Final = ".sock"
 PEERS_MAX: Final = 256
 DRAIN_MAX: Final = 1024
 LISTED_SENDS_MAX: Final = 50
-"""How long a list of peers is used: a directory's time may be too coarse to show a new one."""
+"""Sends that reuse a list of peers; the directory's mtime may be too coarse to show a new peer."""
 
 
 class CommitNotifications:
@@ -39,7 +39,7 @@ class CommitNotifications:
         return self._socket.fileno()
 
     def send(self) -> None:
-        """Notify all peers; never blocks, since a peer that does not read must not delay us."""
+        """Notify all peers; never blocks, as a peer may not read."""
         for name in self._find_peers():
             try:
                 self._socket.sendto(b"", str(self._by_number / name))

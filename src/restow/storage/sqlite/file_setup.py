@@ -25,10 +25,10 @@ READER_CACHE_KIB: Final = 4_000
 BUSY_MILLISECONDS: Final = 10_000
 """How long a thread waits for another process that holds the file."""
 BUSY_ON_LOOP_MILLISECONDS: Final = 5
-"""The same on the event loop, where waiting means retrying later."""
+"""How long the event loop waits; afterwards it retries later."""
 
 FILE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
-"""Mode of all files of a store; SQLite creates those beside it with the mode of the first."""
+"""Files of a store; SQLite creates the others with the mode of the first."""
 
 # Where SQLite's shared memory or its locks do not work across machines.
 NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -56,8 +56,8 @@ def check_sqlite(version: tuple[int, int, int]) -> None:
 
 
 def check_file_system(path: Path, mounts: str) -> None:
-    """Reject a network file system, and a file that is mounted by itself: its log would be
-    another one under another name. `mounts` is the text of /proc/self/mountinfo."""
+    """Reject a network file system, and a file that is mounted by itself: under another
+    name it would have another log. `mounts` is the text of /proc/self/mountinfo."""
     best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split()

@@ -266,7 +266,7 @@ def _bounds(span: Span) -> dict[str, Any]:
 
 
 def _version(connection: apsw.Connection, key: Key, place: int, created: Revision) -> Item:
-    """What a key held at a place in the history."""
+    """The item of a key at a place in the history."""
     row: Any = connection.execute(schema.GET_VERSION, (place,)).fetchone()
     revision = Revision(place >> schema.SUB_BITS)
     if row is None:

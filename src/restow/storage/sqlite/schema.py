@@ -93,7 +93,7 @@ def replaced_between(*, bounded: bool) -> str:
 
 
 def count_slice(*, bounded: bool) -> str:
-    """Of the next keys: how many they are, how many are older than `then`, and the last one."""
+    """Number of the next keys, number of those older than `then`, and the last key."""
     span = _span(bounded=bounded)
     return f"""
     SELECT count(*), coalesce(sum(place < :then), 0), max(key)

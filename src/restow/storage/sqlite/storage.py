@@ -211,7 +211,7 @@ class SqliteStorage:
             pass
 
     async def close(self) -> None:
-        """A caller that is cancelled leaves the close running, and may call again."""
+        """Close the store. A cancelled call leaves the close running, and may be repeated."""
         if not self._closed:
             self._closed = True
             self._refusal = StorageClosed("the store has been closed")
@@ -300,8 +300,8 @@ class SqliteStorage:
         return found
 
     def _look(self) -> Seen:
-        """With a new connection: cached pages of an open one hide that the file was overwritten
-        after a checkpoint."""
+        """Read the identity with a new connection: cached pages of an open one hide that the file
+        was overwritten after a checkpoint."""
         connection = connect_reader(self._path, vfs=self._vfs)
         try:
             item = read_item(connection.execute, IDENTITY_KEY)
@@ -330,7 +330,7 @@ class SqliteStorage:
             self._feed.reset(seen.revision, Compacted(seen.revision))
 
     def _note_replaced(self) -> None:
-        """In the writer's thread: block before the batch is answered."""
+        """Block before the callers of the batch get a reply. Runs in the writer's thread."""
         try:
             self._file.check()
         except StoreReplaced as error:

@@ -39,7 +39,7 @@ BACKGROUND_MAX: Final = 16
 """Maximum of low-priority transactions in a batch: a later one waits for the whole batch, and
 for its effects on the loop. Some are always executed, however many others there are."""
 BATCH_WORK_MAX: Final = 2 * 1024 * 1024
-"""Maximum of work in one batch, and so on the loop at once; in units of `batch.work_of`."""
+"""Maximum work of one batch, which blocks the event loop; in units of `batch.work_of`."""
 CHECKPOINT_PAGES: Final = 4000
 
 logger = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ class SqliteWriter:
         raise translate(error) from error
 
     def _settle(self, error: Exception, applied: Applied) -> Unknown:
-        """Determine what a failed commit has left behind; the write lock is still ours.
+        """Determine what a failed commit has left behind; the write lock is still held.
 
         The handle is dropped: after a failed sync its state cannot be trusted. If the batch is not
         visible to a new one, a small commit overwrites the place in the log where it may still be,

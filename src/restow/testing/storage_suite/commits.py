@@ -72,7 +72,7 @@ GUARDS: dict[str, tuple[Callable[[_State], Guard], bool]] = {
 
 class CommitSuite:
     async def test_create(self, storage: Storage) -> None:
-        """A commit gets the next revision, and the store is at it."""
+        """A commit gets the next revision, which becomes the revision of the store."""
         before = await storage.revision()
         revision = await put(storage, "a")
         assert revision == before + 1

@@ -58,7 +58,7 @@ class ConcurrencySuite:
         assert_complete(followers[0].seen, log_of(recorder.history), recorder.history.end)
 
     async def test_counters_from_several_handles(self, harness: Harness, storage: Storage) -> None:
-        """The same through several handles, as with several servers, with concurrent reads."""
+        """Several handles, as of several servers, lose no increment, with concurrent reads."""
         recorder = await recorder_of(storage)
         history = recorder.history
         handles = [Recorder(await harness.open(), history) for _ in range(harness.sizes.workers)]
@@ -82,7 +82,7 @@ class ConcurrencySuite:
     async def test_counters_from_several_processes(
         self, harness: Harness, storage: Storage
     ) -> None:
-        """The same from several processes; a watch in this process sees every increment."""
+        """Several processes lose no increment; a watch in this process sees every increment."""
         recorder = await recorder_of(storage)
         history, sizes = recorder.history, harness.sizes
         async with following(storage, [(EVERYTHING, history.start)]) as followers:
@@ -138,7 +138,7 @@ class ConcurrencySuite:
 
 
 async def count_up(recorder: Recorder, number: int, increments: int) -> None:
-    """Increment a counter so many times, with a guard of either kind."""
+    """Increment two counters alternately, `increments` times in total, with guarded writes."""
     for step in range(increments):
         key = COUNTERS[(number + step) % 2]
         while True:
@@ -186,7 +186,7 @@ async def run_workers(harness: Harness, start: Revision) -> list[History]:
 
 
 async def release(recorder: Recorder, workers: int) -> None:
-    """Wait until so many workers are ready, then start them."""
+    """Wait until `workers` workers are ready, then start them."""
     ready = Span.of_prefix(READY)
     async with opened_watch(recorder.storage, ready, after=recorder.history.start) as watch:
         async with asyncio.timeout(START_SECONDS_MAX):

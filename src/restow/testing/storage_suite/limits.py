@@ -196,7 +196,7 @@ class LimitSuite:
 
     @pytest.mark.parametrize("pair", OBJECT_PAIRS_REFUSED, ids=" ".join)
     async def test_objects_of_one_resource(self, storage: Storage, pair: tuple[str, str]) -> None:
-        """Two objects of one resource are rejected, written or deleted; guards are exempt."""
+        """A transaction that writes or deletes two objects of one resource is rejected."""
         one, two = map(Key, pair)
         for writes in (
             (Put(one, b"1"), Put(two, b"2")),

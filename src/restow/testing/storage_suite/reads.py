@@ -49,7 +49,7 @@ class ReadSuite:
         assert await storage.get(k("a")) == item("a", b"two", changed, made)
 
     async def test_get_in_the_past(self, storage: Storage) -> None:
-        """Get at a revision returns what the key held then, through deletion and creation."""
+        """Get at a revision returns the key's item of that time, through deletion and creation."""
         before = await storage.revision()
         first = await put(storage, "a", b"one")
         second = await put(storage, "a", b"two")

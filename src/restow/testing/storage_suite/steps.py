@@ -32,7 +32,7 @@ from restow.testing.history import History, Recorder, log_of
 from restow.testing.watch_checks import WatchRecord, check_watch
 
 WAIT_SECONDS_MAX: Final = 20.0
-"""Timeout of a watch: a longer silence means that events were lost."""
+"""Timeout of a watch: if no event comes for longer, events were lost."""
 
 WATCHES_AT_ONCE: Final = 50
 
