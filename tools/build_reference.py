@@ -203,7 +203,7 @@ def _without_exit_codes(text: str) -> str:
 
 
 class Source(Protocol):
-    """Anything with metrics."""
+    """An object that exports metrics."""
 
     def collect(self) -> Iterable[Metric]: ...
 

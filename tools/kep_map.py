@@ -2,7 +2,7 @@
 
     python -m tools.kep_map                 # part of `make reference`
 
-The sentences are in `docs/kep-sentences.toml`, in our words. The anchor of a sentence is a comment
+The sentences are in `docs/kep-sentences.toml`, paraphrased. The anchor of a sentence is a comment
 above the line that implements it, with the number of the sentence:
 
     # KEP-2339 3.24: a server that crashes here has written nothing
@@ -66,7 +66,7 @@ class Sentence:
     text: str
     tests: tuple[str, ...] = ()
     elsewhere: str = ""
-    """What fulfils it instead of code: tests or documents."""
+    """The tests or documents that fulfil it instead of code."""
     not_implemented: str = ""
     not_applicable: str = ""
     untested: str = ""

@@ -34,7 +34,7 @@ class Connection:
     async def send_bytes(
         self, method: str, path: str, content: bytes, *, form: str = "application/json"
     ) -> tuple[int, bytes]:
-        """The same with an encoded body."""
+        """Send a request with an encoded body; return the status and the whole body."""
         self._writer.write(self._head(method, path, len(content), form) + content)
         head = await self._reader.readuntil(b"\r\n\r\n")
         return int(head[9:12]), await self._body(head.lower())
@@ -70,7 +70,7 @@ class Connection:
 
 
 async def fill(target: Target, *, items: int, path: str, data: dict[str, str]) -> None:
-    """Create a namespace and so many objects in it."""
+    """Create a namespace and `items` objects in it."""
     first = await Connection.open(target)
     namespace = path.split("/")[4]
     code, body = await first.send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})

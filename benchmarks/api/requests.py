@@ -55,7 +55,7 @@ def create(target: Target, *, seconds: int, connections: int, name: str) -> Rate
 def update(target: Target, *, seconds: int, connections: int, items: int, mark: str = "") -> Rate:
     """Updates, without a precondition, of existing objects; each has a different content.
 
-    Another mark makes the content different from that of an earlier run."""
+    Use another `mark` in each run, so that the content differs from that of an earlier run."""
     return _run(target, update_script(target, items, mark), seconds, connections)
 
 
@@ -154,7 +154,7 @@ def command(target: Target, script: Path, *, seconds: int, connections: int) -> 
 
 
 def rate_of(target: Target, printed: str, cpu_seconds: float) -> Rate:
-    """Parse the output of such a run."""
+    """Parse the output of a wrk run."""
     line = next(line for line in printed.splitlines() if line.startswith("RESULT "))
     found = json.loads(line.removeprefix("RESULT "))
     if found["bad"] or found["lost"] or not found["requests"]:

@@ -37,7 +37,7 @@ WATCHED: Final = (
     "/apis/apps/v1/deployments",
     "/apis/coordination.k8s.io/v1/leases",
 )
-"""Other objects than those that are read and written meanwhile."""
+"""Watched resources; the requests read and write objects of others."""
 
 
 def main() -> None:

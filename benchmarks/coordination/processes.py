@@ -50,7 +50,7 @@ def measure_start(server: ServerProcess) -> Start:
 
 
 def write_release(path: Path, *, kinds: int) -> Path:
-    """A release with so many kinds besides the built-in ones, which are data only."""
+    """Write a release file with `kinds` kinds besides the built-in ones; they are data only."""
     listed: list[dict[str, Any]] = [
         {
             "group": "example.com",

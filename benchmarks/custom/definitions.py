@@ -9,7 +9,7 @@ FIELDS: Final = 14
 
 
 def definition(number: int, *, storage: str = "v1") -> dict[str, Any]:
-    """One of many; ten share a group."""
+    """A CRD by number; ten CRDs share a group."""
     group = f"group{number // 10}.bench.example.com"
     kind = f"Thing{number}"
     return {

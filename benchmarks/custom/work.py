@@ -36,7 +36,7 @@ def create_all(target: Target, count: int) -> float:
 
 
 def change_some(target: Target, count: int) -> float:
-    """Switch the storage version of some; the longest delay until discovery shows it, in ms."""
+    """Switch the storage version of `count` CRDs; return the longest delay of discovery, in ms."""
     return asyncio.run(_change_some(target, count))
 
 

@@ -46,7 +46,7 @@ class Measured:
     rounds: dict[str, list[Rate]] = field(default_factory=lambda: {each: [] for each in PROVIDERS})
 
     def ratio(self, provider: str, *, of: Callable[[Rate], float]) -> float:
-        """To the plain server, the median of the rounds' ratios."""
+        """The median of the rounds' ratios to the server without encryption."""
         pairs = zip(self.rounds[provider], self.rounds[PLAIN], strict=True)
         return median(of(ours) / of(plain) for ours, plain in pairs)
 
@@ -81,7 +81,7 @@ def _server(directory: Path, provider: str) -> AbstractContextManager[Target]:
 
 
 def _asked(*, items: int, seconds: int) -> list[tuple[str, Ask]]:
-    """The requests, each time with another name."""
+    """The measured requests; each round gets another name for its objects."""
     many = {"seconds": seconds, "connections": IN_FLIGHT}
     few = {"seconds": seconds, "connections": LISTS_IN_FLIGHT}
     return [

@@ -34,7 +34,7 @@ PATH: Final = "/api/v1/namespaces/restow-bench/configmaps/item-000000"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Attack = Callable[[Target], Awaitable[None]]
 _opened: list[int] = []
-"""One for each connection so far."""
+"""One element for each connection so far."""
 
 
 @cache

@@ -6,10 +6,10 @@ server per write is compared:
 
     tracked     the unmodified server
     untracked   the same server without managers (`untracked`)
-    again       another one without: the difference between two equal servers
+    again       a second server without managers, to measure the difference between equal servers
 
 The bodies are in `writes`. The ratio is the median of the ratios of adjacent rounds; the noise is
-the same of two servers without managers. On a machine with other load, memory-bound work gets
+the same ratio of two servers without managers. On a machine with other load, memory-bound work gets
 slower: `quiet` is the ratio of the best tenth of the rounds of each.
 """
 
@@ -42,7 +42,7 @@ AGAIN: Final = "again"
 CONNECTIONS: Final = 8
 """Requests in flight; each has an object of its own."""
 IN_A_TURN: Final = 4
-"""Writes of each connection."""
+"""Writes of each connection before the next server gets its writes."""
 RATIO_MAX: Final = 1.15
 
 
@@ -56,7 +56,7 @@ class Measured:
     )
 
     def ratio(self, name: str) -> float:
-        """To the server without managers, the median of the rounds' ratios."""
+        """The median of the rounds' ratios to the server without managers."""
         pairs = zip(self.found[name], self.found[UNTRACKED], strict=True)
         return median(ours / theirs for ours, theirs in pairs)
 

@@ -142,7 +142,7 @@ class Bench:
         *,
         goal: int,
     ) -> None:
-        """Both alternately, the same work each; prints rates and their ratio."""
+        """Run both alternately, with the same work; print rates and their ratio."""
         pairs = [
             (await self.timed(ours), await self.timed(theirs)) for _ in range(self.arguments.rounds)
         ]
@@ -175,7 +175,7 @@ class Bench:
         return found
 
     async def beside(self, name: str, work: Work) -> tuple[str, Latencies]:
-        """Latency of other requests meanwhile."""
+        """Measure the latency of other requests while `work` runs."""
         busy: list[Latencies] = []
 
         async def with_others() -> tuple[int, float]:

@@ -36,7 +36,7 @@ async def caught_up(connection: Connection) -> None:
 
 
 async def rewrite_all(connection: Connection, *, limit: int) -> int:
-    """With the subresource, page by page; return the number of rewritten objects."""
+    """Rewrite all by the subresource `rewrite`, page by page; return the number of objects."""
     token, rewritten = "", 0
     while True:
         code, body = await connection.send(
@@ -54,7 +54,7 @@ async def rewrite_all(connection: Connection, *, limit: int) -> int:
 
 
 async def list_and_put(connection: Connection) -> int:
-    """One object after another, like a generic migrator; return the number of objects."""
+    """List and put one object after another, like a generic migrator; return their number."""
     token, written = "", 0
     while True:
         code, body = await connection.send("GET", f"{WIDGETS}?limit={PAGE_ITEMS}&continue={token}")

@@ -1,6 +1,6 @@
 """`python -m benchmarks.scan`: values scanned per second, and p99 of requests beside a scan.
 
-Rounds with and without a scan alternate, so that a noisy machine treats both alike.
+Rounds with and without a scan alternate, so that other load on the machine affects both alike.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Servers on SQLite run concurrently and are measured in slices of some milliseconds, so that a ratio
 is of simultaneous measurements. The CPU time of the server per request is compared:
 
-    before      another checkout (`--before DIR`), as it was used then: an administrator's token
-    plain       this one in the same way: an administrator's token, no audit log
+    before      another checkout (`--before DIR`), with an administrator's token
+    plain       this checkout with the same: an administrator's token, no audit log
     everything  the token of a service account with a role, an audit log at level Metadata, and a
                 webhook, a policy and a quota that match another resource
     concerned   the same, and all three match the written resource
     untracked   as everything, but without tracking of field managers (`--untracked`): the cost of
-                security alone, for `benchmarks.managers` measures the fields
+                security alone; `benchmarks.managers` measures that of the field managers
 
 The ratio is that of `everything` to `before`, or to `plain` if there is no other checkout.
 """
@@ -60,7 +60,7 @@ rules:
 
 Targets = dict[str, Target]
 Ask = Callable[[Targets, str], dict[str, float]]
-"""CPU of each server per request, in us; each time with another name."""
+"""Measures the CPU of each server per request, in us; the text names the objects of the round."""
 
 
 @dataclass(slots=True)

@@ -40,8 +40,8 @@ _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 
 
 async def with_everything(target: Target, *, about: str, webhook: Object) -> Target:
-    """The same server, for an account that may do the measured requests on config maps; with
-    rules for one resource, which must be active before the first write is measured."""
+    """Return a target of the same server, with the token of an account that may do the measured
+    requests, after creating rules for one resource, which must be active before the first write."""
     connection = await Connection.open(target)
     for path, obj in (*_rights(), *_rules(about, webhook)):
         code, body = await connection.send("POST", path, obj)
@@ -86,7 +86,7 @@ def _rules(about: str, webhook: Object) -> Iterator[tuple[str, Object]]:
 
 
 async def _settle(connection: Connection, about: str) -> None:
-    """Wait until the quota is counted, which comes last."""
+    """Wait until the quota is counted, which is the last rule to become active."""
     end = time.monotonic() + SETTLE_SECONDS_MAX
     while time.monotonic() < end:
         _, body = await connection.send("GET", f"{_NAMESPACED}/resourcequotas/bench")

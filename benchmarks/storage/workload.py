@@ -54,7 +54,7 @@ async def read_all(storage: Storage) -> list[Item]:
 
 
 async def receive(watch: Watch, *, events: int) -> Revision:
-    """Receive so many events from a watch."""
+    """Receive `events` events from a watch."""
     seen = 0
     async for batch in watch:
         seen += len(batch.events)

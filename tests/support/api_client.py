@@ -250,7 +250,7 @@ class WatchStream:
         return event
 
     async def take(self, count: int) -> list[dict[str, Any]]:
-        """So many events; fewer only if the stream ends."""
+        """The next `count` events; fewer only if the stream ends."""
         events: list[dict[str, Any]] = []
         while len(events) < count and (event := await self.next()) is not None:
             events.append(event)

@@ -115,7 +115,7 @@ def set_result(answer: asyncio.Future[Any], found: Any) -> None:
 
 
 def set_failure(answer: asyncio.Future[Any], error: Exception) -> None:
-    """The same for a failure."""
+    """Set an exception, unless the caller has been cancelled."""
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # mark as retrieved: the caller may not exist any more

@@ -28,7 +28,9 @@ SIZES: Final = (20_000, 300, 900_000, 9_000)
 async def survive_full_disk(
     storage: Storage, *, fill: Callable[[], None], free: Callable[[], None]
 ) -> dict[Key, bytes]:
-    """Raises AssertionError for any violation. Returns the content of the store."""
+    """Fill the disk and free it, checking the store; return its content.
+
+    Raises AssertionError for any violation."""
     held: dict[Key, bytes] = {}
     for number in range(20):
         assert await _put(storage, held, Key(f"/restow/before/{number}"), 500)

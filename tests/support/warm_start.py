@@ -165,7 +165,7 @@ def _receive(link: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
 
 
 class _Forking:
-    """The other side: forks on request, and reports exits."""
+    """The forking process's end of the socket: forks on request, and reports exits."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -188,7 +188,7 @@ class _Forking:
                     return list(request["words"])
 
     def _forked(self, request: dict[str, Any], out: int, log: int) -> bool:
-        """True in the new process. The old one continues when that has its own session."""
+        """Fork; return True in the new process. The parent waits until that has its own session."""
         begun, begins = os.pipe()
         pid = os.fork()
         if pid == 0:

@@ -62,7 +62,7 @@ class Connections:
         self._clients = [ApiClient(port, token=target.token, tls=tls) for port in target.ports]
 
     async def request(self, server: int, method: str, path: str, body: Any, kind: str) -> Reply:
-        """Raises NotSent or NoAnswer."""
+        """Send a request to one server. Raises NotSent or NoAnswer."""
         client = self._clients[server]
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):

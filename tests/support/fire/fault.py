@@ -19,7 +19,7 @@ from tests.support.fire.stores import STORES
 
 @dataclass(slots=True)
 class Window:
-    """What clients observed from the begin of a fault until recovery."""
+    """The operations of clients from the beginning of a fault until recovery."""
 
     operations: list[Operation]
     cuts: int

@@ -3,9 +3,8 @@
     python -m tests.support.fire.lock_holder STORE [--seconds S]
 
 It takes the same locks as a server: the lock beside the file, and an empty write transaction. So
-the store is unavailable for writes of the servers, as if one of them had been stopped during its
-own. Not here: when.
-stopped in the middle of its own. Not here: when.
+the store is unavailable for writes of the servers, as if one of them had been stopped during a
+write. Not here: when it is started and stopped.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class LockHolder(ChildProcess):
 
 
 async def hold(file: Path, *, seconds: float) -> None:
-    """Repeatedly."""
+    """Take the lock, hold it for `seconds`, and release it, repeatedly."""
     clock, lock = SystemClock(), WriteLock(peers_directory(file))
     connection = apsw.Connection(str(file))
     connection.set_busy_timeout(10_000)

@@ -64,7 +64,7 @@ class RawAudit:
 
     kept: list[Kept]
     ports: tuple[int, ...] = ()
-    """Of the servers, in the order in which operations name them."""
+    """Ports of the servers, in the order of their numbers in operations."""
     asked: Mapping[tuple[Key, int], int] = field(default_factory=dict)
     """Server that handled each known change, by key and revision."""
     problems: list[str] = field(default_factory=list)

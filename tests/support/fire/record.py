@@ -102,7 +102,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stretch(msgspec.Struct, kw_only=True):
-    """A list, and all events of the watches since; interruptions in between leave no trace here."""
+    """A list, and all events of the watches since; interruptions in between are not recorded."""
 
     after: int
     initial: tuple[Shown, ...]

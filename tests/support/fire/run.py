@@ -34,9 +34,9 @@ WRITES_PER_SECOND_MIN: Final = 100.0
 PER_SECOND: Final = 250.0
 """Operations per second, including reads, that a load tries."""
 CALM_WRITES_MIN: Final = 50
-"""Duration before the fault, and after it."""
+"""Number of writes before the fault, and after recovery."""
 HEALED_WRITES_MIN: Final = 20
-"""Time for recovery."""
+"""Number of writes after the fault that count as recovery."""
 SERVERS: Final = 3
 LOAD_STOPPED_SECONDS_MAX: Final = 120.0
 PROBLEMS_MAX: Final = 50

@@ -4,7 +4,7 @@
 
 All of restow reads the time of day through `SystemClock.wall`, which the linter enforces, so
 shifting that shifts all; the file is read every time, so a clock can jump while the server runs.
-The program itself has nothing of this. Not shifted: the monotonic clock, which no system shifts,
+The program itself has no code for this. Not shifted: the monotonic clock, which no system shifts,
 and the time that C libraries read, such as for certificate validity in TLS.
 """
 

@@ -64,7 +64,7 @@ class Trend:
     """One figure over the second half."""
 
     server: int | None
-    """None: of all together."""
+    """None: the sum over all servers."""
     what: str
     first: float
     mean: float

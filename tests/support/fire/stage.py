@@ -82,7 +82,7 @@ class Stage:
         return self.servers[VICTIM]
 
     async def open(self) -> None:
-        """Start all, and create the namespaces."""
+        """Start the store, servers and controllers, and create the namespaces."""
         keys = self.directory / "pki"
         ensure_pki(keys, self._runtime, PkiOptions(bind="127.0.0.1"))
         await self.store.open()
@@ -180,7 +180,7 @@ class Stage:
             await self._clock.sleep(POLL_SECONDS)
 
     async def wait_blocking(self, condition: Callable[[], object], what: str) -> None:
-        """The same with a condition that blocks, such as a request to a server."""
+        """Like `wait`, for a condition that blocks, such as a request to a server."""
         deadline = self._clock.monotonic() + WAIT_SECONDS_MAX
         while not await asyncio.to_thread(condition):
             if self._clock.monotonic() > deadline:

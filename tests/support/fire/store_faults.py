@@ -62,7 +62,7 @@ class SlowStore(Fault):
 
 @dataclass(slots=True)
 class FullDisk(Fault):
-    """There is no space left, and then there is."""
+    """The store has no space left; then space is freed."""
 
     NAME: ClassVar = "full-disk"
     NEEDS_SMALL_STORE: ClassVar = True
@@ -90,7 +90,7 @@ class LeaderKilled(Fault):
     _killed: EtcdMember | None = None
     _begin: float = math.inf
     _end: float = math.inf
-    """Interval without a leader."""
+    """End of the interval without a leader, which starts at `_begin`."""
 
     async def inject(self, stage: Stage, storage: Storage) -> None:
         store = stage.store

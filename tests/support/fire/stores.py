@@ -60,19 +60,19 @@ class FireStore(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Start it."""
+        """Start the store."""
 
     @abstractmethod
     async def close(self) -> None:
         """End everything that was started here."""
 
     def address_for(self, server: int) -> str:
-        """Its address for a server."""
+        """The address of the store for one server, which may be that of a proxy."""
         del server
         return self.address
 
     def check(self) -> list[str]:
-        """Problems of the store below its contents."""
+        """Problems of the store's files, regardless of its contents."""
         return []
 
     @abstractmethod
@@ -81,11 +81,11 @@ class FireStore(ABC):
 
     @abstractmethod
     async def slow_down(self, seconds: float) -> None:
-        """Delay everything by so many seconds."""
+        """Delay every request by this time."""
 
     @abstractmethod
     async def heal(self) -> None:
-        """End the two faults above."""
+        """End the faults of `cut_off` and `slow_down`."""
 
     @abstractmethod
     async def fill(self) -> None:

@@ -148,7 +148,7 @@ def has_ended(record: WatcherRecord) -> bool:
 
 
 def note_list(record: WatcherRecord, after: int, shown: tuple[Shown, ...]) -> None:
-    """Begin a new stretch."""
+    """Begin a new stretch with a list."""
     record.stretches.append(Stretch(after=after, initial=shown))
     record.ends = {each.namespace for each in shown if each.name == END}
 

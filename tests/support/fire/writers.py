@@ -66,7 +66,7 @@ class Pace:
 
 
 class Writers:
-    """All writers of a load, and their knowledge of the objects."""
+    """All writers of a load, and the last known state of the objects."""
 
     def __init__(
         self,

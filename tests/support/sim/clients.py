@@ -236,7 +236,7 @@ class Writer:
     # Checks.
 
     def _judge(self, answer: InProcessResponse, name: str, stamp: str) -> None:
-        """The response to a write."""
+        """Check the response to a write."""
         self._check_code(answer)
         if answer.status in (404, 410):
             self._read.pop(name, None)
@@ -472,7 +472,7 @@ class Forger:
         self._name = name
 
     async def run(self) -> None:
-        """Once, in every way."""
+        """Try each forbidden write once."""
         await self._forge_report()
         if self._ledger.is_fenced:
             await self._forge_migrations()

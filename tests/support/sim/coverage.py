@@ -27,9 +27,9 @@ HAPPENED: Final = (
     *("by discovery", "by discovery-ha"),
 )
 WORLDS_PER_HIT: Final = 20
-"""Each must occur about once in so many worlds, at least."""
+"""Each fault must occur at least once per this number of worlds."""
 WORLDS_PER_CELL: Final = 200
-"""So must each fault in each phase."""
+"""Each fault must occur in each phase at least once per this number of worlds."""
 
 
 def gaps(tally: Tally) -> list[str]:

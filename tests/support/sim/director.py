@@ -145,7 +145,7 @@ class Director:
             world.loop.outside.start(self._keep(place), f"supervisor of {place}")
 
     def _is_served(self, version: str) -> bool:
-        """By all releases of the plan."""
+        """Whether all releases of the plan serve a version."""
         used = {*self.plan.releases, *(str(s.argument) for s in self.plan.steps)}
         return all(
             version in known for name, (known, _) in releases.RELEASES.items() if name in used

@@ -109,7 +109,7 @@ def _reports(status: dict[str, Any]) -> dict[str, datetime | None]:
 
 
 def _heartbeat(status: dict[str, Any], who: str) -> datetime | None:
-    """That of a reporter; of other reporters the newest one."""
+    """The heartbeat of a reporter; the newest of all if the state does not name it."""
     reports = _reports(status)
     if who in reports:
         return reports[who]

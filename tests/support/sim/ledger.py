@@ -87,7 +87,7 @@ class Ledger:
     kinds: dict[str, str]
     """Kinds by the root of their keys: of the objects that clients write."""
     names: dict[str, str]
-    """Names of reports by root."""
+    """Names of StorageVersions by root."""
     is_fenced: bool = True
     loose_seconds: float = 0.0
     ids: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -106,14 +106,14 @@ class Ledger:
     stamps: dict[str, Stored] = field(default_factory=dict)
     """Where each stamp was first stored."""
     requests: set[Key] = field(default_factory=set)
-    """All existing objects."""
+    """The keys of all existing migrations."""
     open_requests: dict[Key, str] = field(default_factory=dict)
     rewrites_after: Counter[str] = field(default_factory=Counter)
     """Rewrites of a deleted migration."""
     rewrites_split: Counter[str] = field(default_factory=Counter)
     """Rewrites since servers have ceased to agree."""
     definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By the root of their objects."""
+    """CRDs by the root of their objects."""
     branch: int = 0
     """Incremented when the store is replaced, or goes back."""
     branch_at: float = 0.0

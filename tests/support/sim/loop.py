@@ -54,7 +54,7 @@ class Process:
         self._on_death: Callable[[], object] = lambda: None
 
     def dies_after(self, steps: int, on_death: Callable[[], object]) -> None:
-        """Call `on_death` outside of it after so many more steps."""
+        """Call `on_death`, outside of this process, after `steps` more steps."""
         self._dies_at, self._on_death = self.steps + max(steps, 1), on_death
 
     def survives(self) -> None:
@@ -321,7 +321,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self.failures.append(context)
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """It is dropped when its time comes."""
+        """Do nothing: a cancelled timer is dropped when it is due."""
 
     def get_debug(self) -> bool:
         return False

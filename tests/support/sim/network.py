@@ -210,7 +210,7 @@ class GuardedWire(StoreWire, Continuity):
         return self._watched.watch(span, after=after)
 
     def was_streamed(self, revision: Revision) -> None:
-        """A watch has shown a revision."""
+        """Record a revision that a watch has delivered."""
         self._shown = Header(self._shown.cluster_id, max(self._shown.revision, revision))
         self.saw(revision)
 
@@ -300,7 +300,7 @@ class _GuardedWatch:
         self._stream.expect(revision)
 
     def fail(self, error: StorageError) -> None:
-        """End it now."""
+        """End the watch with an error."""
         self._error = error
         self._wire.forget(self)
         self._stream.fail(error)  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ events."""
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One act."""
+    """One act, with its delay and the event that it waits for."""
 
     wait_seconds: float
     after: str
@@ -317,8 +317,8 @@ def _end(random: Random, places: Sequence[str]) -> list[Step]:
 
 
 def _regret(random: Random, places: Sequence[str]) -> list[Step]:
-    """A version is listed as stored that was never written: now and then, when all before it is
-    verified."""
+    """Sometimes list a version as stored that was never written, when all before it is verified:
+    switch the storage version of the CRD and back, while no server sees it."""
     first, second = random.sample(("v1", "v2"), 2)
     if random.random() >= REGRETS:
         return []

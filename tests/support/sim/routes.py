@@ -58,7 +58,7 @@ class Exchange:
 
 
 class Route:
-    """The connections of one client; the server is drawn for each connection."""
+    """The connections of one client; each connection goes to a randomly chosen server."""
 
     def __init__(self, link: Link, find: Callable[[], Listening | None], token: str) -> None:
         self._link = link
@@ -103,7 +103,7 @@ class Route:
         answer: asyncio.Future[InProcessResponse],
         exchange: Exchange,
     ) -> None:
-        """In the process of the server."""
+        """Handle a request. Runs in the process of the server."""
         link = self._link
         found = await answer_of(server.answer(asked(link.loop.time())))
         server.exchanges.pop(exchange, None)

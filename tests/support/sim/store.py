@@ -83,7 +83,7 @@ class WatchedStorage(AuditedStorage):
             self.ledger.notice(f"definitions read by {sender.partition('-')[0]}")
 
     async def commit_by(self, sender: str, transaction: Transaction) -> Outcome:
-        """The commit of one process."""
+        """Commit a transaction on behalf of a process."""
         before = self._revision
         try:
             if self._is_audited:

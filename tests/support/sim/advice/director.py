@@ -88,7 +88,7 @@ class AdviceDirector(Director):
         return server
 
     async def _carry_out(self, step: Step) -> None:
-        """Questions and releases; other acts are below."""
+        """Execute a step: questions and releases here, other acts in `_break`."""
         argument = str(step.argument)
         if step.act not in ("ask", "compare", "status"):
             self.soundness.forget()
@@ -180,7 +180,7 @@ class AdviceDirector(Director):
 
     def _find_keys(self) -> None:
         """Give all servers every key of a stored value or of another server: that server may write
-        with its key before the others learn of it."""
+        with its key before the others have loaded it."""
         if self.plan.keys:
             stored = {open_value(key, value).key for key, value in self.soundness.raw().items()}
             known = [each for keys in self.keys.values() for each in keys if each != IDENTITY]
@@ -445,7 +445,7 @@ class AdviceDirector(Director):
             await self._ask("PATCH", f"{path}/status", {"status": {"conditions": [condition]}})
 
     async def _forged_proof(self, path: str, name: str) -> str:
-        """The annotation of the migrator itself, as far as a client can know it."""
+        """The annotation that the migrator would set, from data that clients can read."""
         epoch = self.world.ledger.epochs.get(name)
         target = "" if epoch is None else epoch.version
         mark = "" if epoch is None else f"epoch/{epoch.epoch}"

@@ -49,7 +49,8 @@ class Operator:
     async def preflight(
         self, route: Route, release: str, keys: Collection[str] | None
     ) -> PreflightReport | None:
-        """As `restow preflight --to RELEASE`; with keys, `--encryption-provider-config FILE`."""
+        """The report of `restow preflight --to RELEASE`; `keys` are those of
+        `--encryption-provider-config FILE`."""
         target = target_of_release(release_of(release))
         if keys is not None:
             configuration = read_configuration(file_of(keys))
@@ -63,7 +64,7 @@ class Operator:
     async def step(
         self, route: Route, release: str, situation: Situation
     ) -> PreflightReport | None:
-        """As each step of `restow upgrade --to RELEASE`."""
+        """The check before each step of `restow upgrade --to RELEASE`."""
 
         async def ask(client: ApiClient) -> PreflightReport:
             return await check_step(client, target=release_of(release), situation=situation)
@@ -73,7 +74,7 @@ class Operator:
     async def removal(
         self, route: Route, key: str, source: KeyValueSource
     ) -> PreflightReport | None:
-        """As `restow preflight --drop-key KEY` with the address of the store."""
+        """The report of `restow preflight --drop-key KEY` with the address of the store."""
         name = id_of(key)
 
         async def ask(client: ApiClient) -> PreflightReport:
@@ -84,7 +85,7 @@ class Operator:
         return await self._answer(route, ask, f"preflight without {key}")
 
     async def status(self, route: Route) -> ClusterOverview | None:
-        """As `restow status`."""
+        """The overview that `restow status` shows."""
         return await self._answer(route, overview.look, "status")
 
     async def _answer(

@@ -64,7 +64,7 @@ class Story:
     """An operator's steps about one thing."""
 
     first: str
-    """The preferred release of servers before."""
+    """The release that servers should run before the first step."""
     steps: list[Step]
     needs_keys: bool = False
     """Whether servers must have an encryption configuration."""
@@ -151,7 +151,7 @@ def _gates(random: Random, _places: Sequence[str]) -> Story:
 
 
 def _release(random: Random, chosen: str) -> str:
-    """A release, or the running one (empty); with "!": whatever preflight answers."""
+    """A release for a step; empty: the running one; "!": the step ignores preflight's answer."""
     if random.random() < 0.2:
         return ""
     return f"!{chosen}" if random.random() < UNADVISED else chosen

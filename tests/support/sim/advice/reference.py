@@ -97,8 +97,8 @@ def custom_kinds(raw: Mapping[str, bytes]) -> list[Owner]:
 
 
 def read(raw: Mapping[str, bytes], release: str, keys: Collection[str] | None = None) -> Reading:
-    """What a server of the release would find in a store. `keys`: its encryption keys; None:
-    all."""
+    """The values of a store that a server of the release cannot read. `keys`: its encryption keys;
+    None: all."""
     owners = [*kinds_of(release), *custom_kinds(raw)]
     reading = Reading({}, {})
     for root in {each.root for each in owners if each.is_established}:

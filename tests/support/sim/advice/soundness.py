@@ -62,7 +62,7 @@ class Question:
     keys: Keys
     """The encryption keys that the release is to have; None: all."""
     wrong: dict[str, str]
-    """Problems of the release that have existed all the time since."""
+    """Problems of the release that have existed since the request."""
 
 
 class Soundness:

@@ -109,7 +109,7 @@ class Stores:
             self._is_quiet = False
 
     async def accept(self) -> None:
-        """As `restow store accept`."""
+        """Accept the store, as `restow store accept` does."""
         await accept(self._wire, self._ids)
         for server in self._world.running():
             if isinstance(server.wire, GuardedWire):

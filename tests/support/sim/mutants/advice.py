@@ -89,7 +89,7 @@ def _ignores_unreported_writers(patch: Patch) -> None:
 
 
 def _leaves_no_mark(patch: Patch) -> None:
-    """A server with the gate off leaves no mark, and neither does the record that outlives it."""
+    """A server with the gate off marks no StorageState, and its record is not kept either."""
 
     async def mark_nothing(*_: Any) -> None:
         return None

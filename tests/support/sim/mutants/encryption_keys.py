@@ -88,7 +88,7 @@ def _ignores_secrets(patch: Patch) -> None:
 
 
 def _verifies_versions_only(patch: Patch) -> None:
-    """A migration pass takes a value under another key for migrated."""
+    """A migration pass counts a value under another key as migrated."""
     planned = rewrite_page.PageWork._plan
 
     def plan(self: Any, found: Any, *args: Any) -> Any:
@@ -152,4 +152,4 @@ CAUGHT_BY: Final = {
 }
 """The scenario that detects each mutant."""
 SHOWN_IN: Final = {"key-not-fenced": ("rotated-under-late-writes", 1)}
-"""The varied scenario, and which of its plans, that detects each of the others."""
+"""For each other mutant: the varied scenario that detects it, and the index of its plan."""

@@ -32,7 +32,7 @@ from tests.support.sim.mutants.mutant import Mutant, Patch
 _membership: Any = membership
 
 LIST_IS_GOOD_FOR: Final = 50
-"""Questions."""
+"""Number of lookups for which a list is used."""
 
 
 def _registers_without_membership(patch: Patch) -> None:

@@ -165,4 +165,4 @@ SHOWN_IN: Final = {
     "unblocked-by-look": ("rolled-back-while-paused", 15),
     "own-revisions-expired": ("rolled-back-while-paused", 11),
 }
-"""The varied scenario, and which of its plans, that detects each of the others."""
+"""For each other mutant: the varied scenario that detects it, and the index of its plan."""
