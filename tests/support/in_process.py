@@ -1,7 +1,7 @@
 """Calls a server's chain without sockets, and returns the responses that a client gets.
 
-For all that calls the chain of a server in the same process: simulated worlds, whose messages take
-time, and tests, whose messages do not. Not here: faults on the way.
+For all code that calls the chain of a server in the same process: simulated worlds, whose messages
+take time, and tests, whose messages do not. Not here: faults on the way.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address to listen on; default: 127.0.0.1",
     )
-    add("--port", type=port, default=PORT_DEFAULT, help=f"0: any free port; default {PORT_DEFAULT}")
+    add(
+        "--port", type=port, default=PORT_DEFAULT, help=f"0: any free port; default: {PORT_DEFAULT}"
+    )
     _add_sharing(parser)
     add(
         "--release",

@@ -188,7 +188,7 @@ class _Channel:
         self.writer.close()
 
     def cut(self) -> None:
-        """Tell the watch that the response has ended."""
+        """Notify the watch that the response has ended."""
         self.writer.cut()
 
     def stream_overfull(self) -> bool:

@@ -126,7 +126,7 @@ class Discovery:
         self._remotes.discovery_listeners.append(self._changed)
 
     def forget(self) -> None:
-        """Drop what depends on storage versions, after one has changed."""
+        """Drop cached entries, which contain storage version hashes, after one has changed."""
         for group in self._groups.values():
             group.resources.clear()
 
@@ -302,7 +302,7 @@ def _aggregated_entry(entries: _Entries, version: str) -> bytes:
 
 
 def _subresources(resource: Resource, version: str) -> list[Subresource]:
-    """Sorted by name; those of a custom kind in the order of its CRD."""
+    """Subresources sorted by name; those of a custom kind in the order of its CRD."""
     found = list(resource.subresources(version))
     return found if resource.traits else sorted(found, key=lambda each: each.name)
 

@@ -187,7 +187,7 @@ class _Judge:
             self._complain(operation, f"returned {shown}, which did not exist in {low}..{high}")
 
     def _judge_rest(self) -> None:
-        """Refusals, and changes without an acknowledged request."""
+        """Check refusals, and changes without an acknowledged request."""
         unsure: dict[Key, list[Operation]] = {}
         for operation in self._operations:
             if operation.is_unknown and operation.verb == "delete":

@@ -221,7 +221,7 @@ class Writer:
             self._note_lost(f"a cached list has {sorted(gone)}")
 
     def _note_lost(self, what: str) -> None:
-        """A read returned something that the store lacks: its server must have known. When a store
+        """A read returned a write that the store lacks: its server must have noticed. When a store
         goes back by less than the writes in flight, a server may see no older revision."""
         server = self._route.asked
         is_known = server is not None and server.has_seen_another_store

@@ -50,7 +50,7 @@ def gaps(tally: Tally) -> list[str]:
 
 
 def advice_gaps(tally: Tally) -> list[str]:
-    """The same for a campaign of worlds with advice."""
+    """Insufficient coverage for a campaign of worlds with advice; empty: it is valid."""
     return [
         *_rare(tally, "'{}' occurred {} times", {act: _total(tally, act) for act in ACTS}),
         *_rare(tally, "{} was evaluated {} times", {row: tally.checked[row] for row in ADVISED}),

@@ -4,7 +4,7 @@ It intercepts the requests of a trigger. A new trigger accepts a heartbeat that 
 polling period old, a running one at most two: after an older one it must write "Unknown". With
 reports of several servers, each report has a heartbeat of its own.
 
-It is lenient where it cannot know: a trigger may have reasons to reset that are not visible here.
+It is lenient, because a trigger may have reasons to reset that are not visible here.
 """
 
 from __future__ import annotations

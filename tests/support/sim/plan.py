@@ -99,7 +99,7 @@ class Plan:
     skews: tuple[float, ...]
     steps: tuple[Step, ...]
     is_advised: bool = False
-    """Whether operators ask for advice in this world, and do what breaks it (`advice`)."""
+    """Whether operators request advice, and do what breaks naive bookkeeping (`advice`)."""
     keys: tuple[str, ...] = ()
     """The encryption keys of all servers at first (`keys`); empty: no configuration."""
 

@@ -1,4 +1,4 @@
-"""componentstatuses: the health of what the server depends on. Computed, not stored.
+"""componentstatuses: the health of the server's dependencies. Computed, not stored.
 
 There is one component, the store, under the name that clients expect. It is probed by a read of its
 revision, as in a consistent read.

@@ -159,7 +159,7 @@ async def _options(server: Server, context: Context) -> tuple[DeleteOptions, int
 def supported_options(
     server: Server, context: Context, sent_options: DeleteOptions
 ) -> DeleteOptions:
-    """DeleteOptions without what needs garbage collection, if this cluster has none."""
+    """DeleteOptions without those that need garbage collection, if this cluster has none."""
     kind = resource_of(context).kind
     if (sent_options.policy or kind.orphans_by_default) and not server.collects_dependents:
         # No garbage collector would remove the finalizer of another policy.

@@ -144,7 +144,7 @@ class _Evicting:
         return (resource, found[0]) if found else None
 
     def _at(self, pod: Object) -> DeleteOptions:
-        """The same options, with the observed pod as precondition."""
+        """The DeleteOptions, with the observed resource version of the pod as precondition."""
         if self._options.resource_version:
             return self._options
         return replace(self._options, resource_version=pod["metadata"]["resourceVersion"])

@@ -44,8 +44,8 @@ from restow.storageversion.rewrite_plan import Aborted
 KIND: Final = "RewriteResult"
 LIMIT_DEFAULT: Final = 500
 CLEAN: Final = "clean"
-"""In a token, which is signed: no earlier page of the pass rewrote an object or failed. The
-identity of the store follows: pages of a store that was replaced since then do not count."""
+"""Mark in a continue token, which is signed: no earlier page of the pass rewrote an object or
+failed. The store's identity follows: pages of a store that was replaced since do not count."""
 FAILED_SHOWN_MAX: Final = 100
 TEXT_LENGTH_MAX: Final = 4096
 BODY_BYTES_MAX: Final = 16 * 1024

@@ -246,7 +246,7 @@ def _check_no_dry_run(context: Context) -> None:
 
 
 async def _settled(context: Context, work: Awaitable[StorageVersionEntries]) -> None:
-    """Raise 409, or 503 for an error that may pass."""
+    """Await a report; raise 409 if it was refused, 503 if it is to be retried."""
     try:
         await work
     except ReportRefused as error:

@@ -46,7 +46,7 @@ SECONDS_DEFAULT: Final = 3600
 SECONDS_MIN: Final = 600
 SECONDS_MAX: Final = 2**32
 WARN_ONLY_SECONDS: Final = 3607
-"""Requested by old clients for pods whose program may not reload its token."""
+"""The expiration that clients request for pods whose program may not reload its token."""
 EXTENDED_SECONDS: Final = 365 * 24 * 3600
 TEXT_SHOWN_MAX: Final = 512
 ISSUED_ANNOTATION: Final = "authentication.kubernetes.io/issued-credential-id"

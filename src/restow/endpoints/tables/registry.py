@@ -48,7 +48,7 @@ def columns_of(resource: Resource, version: str, subresource: str = "") -> Table
 
 @lru_cache(maxsize=DECLARED_KEPT_MAX)
 def _declared(columns: tuple[PrinterColumn, ...]) -> TableColumns:
-    """Parsed and cached: a watch makes a table of each event."""
+    """The columns that a CRD declares, parsed and cached: a watch makes a table of each event."""
     return printer_columns(columns)
 
 

@@ -16,7 +16,7 @@ from wsproto.extensions import Extension
 from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
-"""Of one message of a client, all its fragments together."""
+"""Maximum size of a client's message, all its fragments together."""
 FRAMES_PER_READ_MAX: Final = 1_000
 """Frames in one read of the socket. An empty frame costs more to parse than to send."""
 

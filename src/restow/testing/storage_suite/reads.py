@@ -116,7 +116,7 @@ class ReadSuite:
 
     @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 100])
     async def test_limit(self, storage: Storage, limit: int) -> None:
-        """A limit cuts the page, and the page says so; the count is of all keys."""
+        """A limit cuts the page, which then has `more` set; the count is of all keys."""
         await fill(storage, {"a": b"", "b": b"", "c": b""})
         page = await storage.range(TEST_SPAN, limit=limit, with_total=True)
         kept = min(limit or 3, 3)

@@ -440,7 +440,7 @@ def _differing_locations(one: str, other: str) -> list[tuple[str, str]]:
 
 
 def _unreadable_by(reader: str, writer: str) -> list[tuple[str, str]]:
-    """What a server of one release writes, and a server of another cannot read."""
+    """Roots of kinds whose version by `writer` is unknown to `reader`, each with the reason."""
     known = {each.root: each.versions for each in HOSTED[reader]}
     return [
         (each.root, f"{writer} writes {each.plural} in {each.storage}, unknown to {reader}")
