@@ -38,7 +38,7 @@ help: ## List the targets
 	  | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 .PHONY: up
-up: environment-run ## A cluster of three servers on the embedded store, until Ctrl-C
+up: environment-run ## Run a cluster of three servers on the embedded store, until Ctrl-C
 	@exec $(BIN)/restow up --data-dir $(DATA_DIR) $(UP_ARGS)
 
 .PHONY: test
@@ -47,7 +47,7 @@ test: setup checks ## Run all checks: lint, types, imports, tests
 	@exec $(PYTEST)
 
 .PHONY: test-long
-test-long: setup checks ## The same at full size
+test-long: setup checks ## Run the same checks and tests at full size
 	@echo "==> tests, full size"
 	@RESTOW_TEST_SIZE=long exec $(PYTEST)
 
@@ -66,11 +66,11 @@ PROVE_ARGS ?=
 SOAK_SECONDS ?= 3600
 
 .PHONY: prove
-prove: setup ## Run the whole campaign: model, worlds, mutants, real processes, power cuts; a report
+prove: setup ## Run the verification campaign, and write proof/report.md
 	@exec $(BIN)/python -m tools.prove $(PROVE_ARGS)
 
 .PHONY: soak
-soak: setup ## An hour of load on three servers: memory, files and tasks must stay constant
+soak: setup ## Run an hour of load on three servers: memory, files and tasks must stay constant
 	@exec $(BIN)/python -m tests.support.fire.soak --seconds $(SOAK_SECONDS)
 
 .PHONY: bench
@@ -89,7 +89,7 @@ bench: environment ## Run the benchmarks, and print the tables
 	@exec $(BIN)/python -m benchmarks.hostile
 
 .PHONY: bench-long
-bench-long: environment ## Migrate a million objects: rate and memory
+bench-long: environment ## Migrate a million objects, and measure rate and memory
 	@exec $(BIN)/python -m benchmarks.migration.long
 
 .PHONY: setup
@@ -108,7 +108,7 @@ environment environment-run:
 	@$(PYTHON) -m tools.python_environment $(LEVEL)
 
 .PHONY: lint
-lint: environment checks ## Check format, lint, types and imports only
+lint: environment checks ## Check format, lint, types, imports and dependencies only
 
 .PHONY: checks
 checks:

@@ -98,9 +98,10 @@ def commands(tree: CommandNode) -> Iterator[str]:
     """One section for each command, with a subsection for each of its verbs."""
     yield "# Commands"
     yield (
-        "Every command takes `--help`. Invalid arguments end with exit code 2 and a message on"
-        f" standard error, Ctrl-C with {EXIT_INTERRUPTED}, and a closed output pipe (as by `head`)"
-        f" with {EXIT_PIPE_CLOSED}, unless a command documents other codes."
+        "Use this page to look up an option; `--help` of each command prints the same text. Invalid"
+        " arguments end with exit code 2 and a message on standard error, Ctrl-C with"
+        f" {EXIT_INTERRUPTED}, and a closed output pipe (as by `head`) with {EXIT_PIPE_CLOSED},"
+        " unless a command documents other codes."
     )
     rows = [(f"[{child.path}](#{'-'.join(child.words)})", child.summary) for child in tree.children]
     yield _table(("command", "description"), rows)
@@ -214,8 +215,8 @@ def metrics() -> Iterator[str]:
     """The metrics of a server, of its health checks, and of the controllers."""
     yield "# Metrics"
     yield (
-        "In the Prometheus text format. A histogram also has the samples `_bucket` (with the label"
-        " `le`), `_count` and `_sum`."
+        "Use this page to look up a metric. Metrics are exported in the Prometheus text format. A"
+        " histogram also has the samples `_bucket` (with the label `le`), `_count` and `_sum`."
     )
     for title, about, source in _sources():
         yield f"## {title}"
@@ -289,10 +290,10 @@ def apis(catalog: Catalog) -> Iterator[str]:
     """One table for each group, in the order of discovery."""
     yield "# APIs"
     yield (
-        f"The {len(catalog)} kinds that a server hosts by default; a [release](releases.md) can"
-        " change them. *Stored as* is the preferred storage version; the hash is that of discovery"
-        " for this version. A row without verbs has all eight:"
-        f" {_codes(VERBS_ALL)}."
+        f"Use this page to look up a built-in kind. A server serves these {len(catalog)} kinds by"
+        " default; a [release](releases.md) can change them. *Stored as* is the preferred storage"
+        " version; the hash is that of discovery for this version. A row without verbs has all"
+        f" eight: {_codes(VERBS_ALL)}."
     )
     for group in catalog.groups:
         yield f"## {group or 'core'}"

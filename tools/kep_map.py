@@ -320,8 +320,8 @@ def _blocks(data: KepData, anchors: list[Anchor]) -> Iterator[str]:
     yield _table(["KEP", "title", "numbers begin with", "sentences"], rows)
     yield _counts(data)
     yield (
-        "To find the line, search the sources for the number: `grep -rn 'KEP-2339 3.24' src`. The"
-        " comment that you find stands above the line. Several lines may implement one sentence."
+        "To find the code, search the sources for the number: `grep -rn 'KEP-2339 3.24' src`. The"
+        " comment is directly above the code. Several places may implement one sentence."
         f" *Differs* marks what restow does in [another way](#{_slug(DIFFERENCES)})."
     )
     for kep in data.keps:

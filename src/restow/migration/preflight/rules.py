@@ -48,7 +48,7 @@ NAMES_SHOWN_MAX: Final = 3
 REFUSED_FILE_ADVICE: Final = (
     "put the file back as it was, or correct it: it must have every key under which values may be"
     " stored, and a new secret needs a new name; the server takes it within seconds, without a"
-    " restart; then ask again"
+    " restart; then check again"
 )
 
 
@@ -313,7 +313,7 @@ def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[PreflightFind
         reason=Reason.UNKNOWN,
         what="it is not verified in which versions objects are stored",
         why=why,
-        advice=_migrate(view) if is_covered else f"ask again; or {_migrate(view)}",
+        advice=_migrate(view) if is_covered else f"check again; or {_migrate(view)}",
         is_blocking=not is_covered,
     )
 
