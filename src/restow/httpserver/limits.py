@@ -68,7 +68,7 @@ class Limits:
     unauthenticated_pipelined_requests_max: int = 1
     """Requests of one unauthenticated connection that are handled per iteration."""
 
-    unauthenticated_work_seconds: float = 0.000_25
+    unauthenticated_work_seconds: float = 0.000_1
     """Unauthenticated work budget: the share of an iteration of the event loop, in CPU seconds,
     that all unauthenticated connections together get for accepts, steps of TLS handshakes and
     requests. The rest is queued, so authenticated clients wait no longer than this, however many
