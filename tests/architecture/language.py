@@ -28,6 +28,7 @@ WORDS: Final = re.compile(
     r"|who has (not )?shown|believ(e|es|ed|ing)|breath)\b",
     re.IGNORECASE,
 )
+_TERM_WORDS_MAX: Final = 3
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
@@ -73,14 +74,16 @@ def files_to_scan(*places: str) -> Iterator[Path]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields each line, and the two words at each line's end, as a term may be wrapped."""
+    """Returns each line with its number, and each term that continues on the next line."""
     before = ""
     for number, line in enumerate(text.splitlines(), start=1):
         yield number, line
         words = line.strip(" #").split()
-        if before and words and not WORDS.search(before) and not WORDS.search(words[0]):
-            yield number, f"{before} {words[0]}"
-        before = words[-1] if words else ""
+        joined = f"{before} {' '.join(words[:_TERM_WORDS_MAX])}"
+        for found in WORDS.finditer(joined):
+            if found.start() < len(before) < found.end():
+                yield number, found.group()
+        before = " ".join(words[-_TERM_WORDS_MAX:])
 
 
 def _python(text: str, name: str) -> Iterator[tuple[int, str]]:

@@ -20,7 +20,7 @@ WATCH: Labels = ("watch", "", "v1", "pods", "", "200")
 
 
 def test_requests_are_counted_over_all_verbs() -> None:
-    """Numbers and times of all verbs are added up; watches, which last, are left out."""
+    """Counts and durations of all verbs are added up, except long-running watches."""
     metrics = Metrics()
     assert metrics.totals() == Totals()
     metrics.count(GET, 0.002)
@@ -33,8 +33,8 @@ def test_requests_are_counted_over_all_verbs() -> None:
 
 @given(st.lists(st.floats(0.0001, 9.0), min_size=1, max_size=300), st.floats(0.0, 0.5))
 def test_a_share_of_requests_is_slower_than_a_bound(times: list[float], share: float) -> None:
-    """At most that share of the requests took longer than the time that is told, and no smaller
-    bound can be told."""
+    """At most that share of the requests took longer than the reported bound, and no smaller
+    bound of the histogram has this property."""
     metrics = Metrics()
     for seconds in times:
         metrics.count(GET, seconds)
@@ -47,7 +47,7 @@ def test_a_share_of_requests_is_slower_than_a_bound(times: list[float], share: f
 
 
 def test_the_slow_ones_are_those_since_the_last_time() -> None:
-    """Counters grow for ever; what is told of slowness is of the time since the last renewal."""
+    """The percentile covers the time since the last renewal, although counters only grow."""
     metrics = Metrics()
     notes = LeaseNotes(metrics)
     metrics.count(GET, 0.8)
@@ -63,7 +63,7 @@ def test_the_slow_ones_are_those_since_the_last_time() -> None:
 
 
 async def test_the_lease_carries_them_from_renewal_to_renewal() -> None:
-    """Each renewal writes the figures of its moment, beside what the lease says anyway."""
+    """Each renewal of the lease writes the current figures beside the other fields."""
     runtime = Runtime.simulated("figures")
     storage = await open_storage("memory:", runtime)
     metrics = Metrics()

@@ -1,4 +1,4 @@
-"""Asking for a link: what comes of each answer a server may give."""
+"""Requests for a sign-in link, and each possible response."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def transport_of(status: int, body: bytes) -> InProcessTransport:
 
 
 async def test_a_link_is_what_the_server_made() -> None:
-    """The address is the server's, whole or completed, with the time it says."""
+    """The link is the server's, absolute or resolved, with its expiry."""
     expires = b'"expires":"2024-01-01T00:15:00+00:00"'
     for url in (b"https://one:1/dashboard/login#t", b"/dashboard/login#t"):
         transport = transport_of(201, b'{"url":"%b",%b}' % (url, expires))
@@ -33,7 +33,7 @@ async def test_a_link_is_what_the_server_made() -> None:
 
 
 async def test_a_refusal_is_the_server_s_error() -> None:
-    """A Status that is no success is raised as it was said."""
+    """A failure Status is raised with its message."""
     transport = transport_of(
         403, b'{"kind":"Status","reason":"Forbidden","message":"no","code":403}'
     )
@@ -42,13 +42,13 @@ async def test_a_refusal_is_the_server_s_error() -> None:
 
 
 async def test_an_answer_that_is_no_link_is_a_failure() -> None:
-    """What some other server answers is not taken for a link."""
+    """The response of another kind of server is rejected."""
     with pytest.raises(ConnectionFailed, match="not a link"):
         await login_link(transport_of(201, b"<html>"), SimulatedClock())
 
 
 async def test_a_server_that_does_not_answer_is_given_up() -> None:
-    """Without an answer in time the asker is told so, and what to look at."""
+    """After the time-out, the error says so and what to check."""
     clock = SimulatedClock()
 
     async def never(

@@ -74,7 +74,7 @@ async def session_of(client: ApiClient, ticket: str) -> str:
 
 @pytest.mark.parametrize("path", ["/dashboard", "/dashboard/", "/dashboard/login"])
 async def test_the_page_needs_no_credential(anyone: ApiClient, path: str) -> None:
-    """The page is for everybody, is kept out of frames, and may only load from its server."""
+    """The page needs no credential, cannot be framed, and loads only from its own server."""
     reply = await anyone.get(path)
     assert reply.status == 200
     assert reply.header("content-type") == "text/html; charset=utf-8"
@@ -87,7 +87,7 @@ async def test_the_page_needs_no_credential(anyone: ApiClient, path: str) -> Non
 
 
 async def test_files_have_their_types_and_are_not_sent_twice(anyone: ApiClient) -> None:
-    """Each file comes with its type and tag; who has that tag gets a 304 without a body."""
+    """Each file has its media type and ETag; a request with that ETag gets a 304 without a body."""
     for path, asset in load_assets().items():
         reply = await anyone.get(f"/dashboard/static/{path}")
         assert (reply.status, reply.body) == (200, asset.body)
@@ -117,14 +117,14 @@ async def test_files_have_their_types_and_are_not_sent_twice(anyone: ApiClient) 
     ],
 )
 async def test_nothing_else_is_found(anyone: ApiClient, path: str, code: int) -> None:
-    """A path that climbs or makes something up finds no file."""
+    """A path with `..` or of an unknown file gets a 404."""
     reply = await anyone.get(path)
     assert reply.status == code
     assert b"import" not in reply.body
 
 
 async def test_methods_that_a_path_does_not_have_are_refused(server: RunningServer) -> None:
-    """A write to the page is a 405, be it by an administrator."""
+    """A write to the page gets a 405, even from an administrator."""
     for path in ("/dashboard", "/dashboard/watch", "/dashboard/session"):
         assert (await server.client.request("PUT", path)).status == 405
     assert (await server.client.get("/dashboard/tickets")).status == 405
@@ -134,7 +134,7 @@ async def test_methods_that_a_path_does_not_have_are_refused(server: RunningServ
 
 
 async def test_a_ticket_becomes_a_session_once(server: RunningServer, anyone: ApiClient) -> None:
-    """A ticket is exchanged for a cookie with which its user can read; a second time it is not."""
+    """A ticket is exchanged once for a cookie with which its user can read."""
     minted = await server.client.post("/dashboard/tickets", None)
     ticket = minted.json["ticket"]
     assert minted.json["url"] == f"https://localhost/dashboard/login#{ticket}"
@@ -151,10 +151,10 @@ async def test_a_ticket_becomes_a_session_once(server: RunningServer, anyone: Ap
     assert "set-cookie" not in second.headers
 
 
-async def test_a_session_has_the_rights_of_who_asked_for_it(
+async def test_a_session_has_the_permissions_of_the_ticket(
     server: RunningServer, anyone: ApiClient
 ) -> None:
-    """The ticket of a user who may do little gives a session that may do as little."""
+    """A session has the permissions of the user who requested the ticket."""
     jane = ApiClient(server.port, token=OTHER_TOKEN)
     cookie = {"Cookie": await session_of(anyone, await ticket_of(jane))}
     await jane.close()
@@ -162,8 +162,8 @@ async def test_a_session_has_the_rights_of_who_asked_for_it(
     assert (await anyone.get("/api/v1/namespaces", headers=cookie)).status == 403
 
 
-async def test_tickets_are_for_the_known(server: RunningServer, anyone: ApiClient) -> None:
-    """Neither nobody, nor a wrong token, nor a session itself is given a ticket."""
+async def test_tickets_need_authentication(server: RunningServer, anyone: ApiClient) -> None:
+    """A request without a credential, with a wrong token or with a session gets no ticket."""
     assert (await anyone.post("/dashboard/tickets", None)).status == 403
     wrong = ApiClient(server.port, token="wrong")
     assert (await wrong.post("/dashboard/tickets", None)).status == 401
@@ -172,8 +172,8 @@ async def test_tickets_are_for_the_known(server: RunningServer, anyone: ApiClien
     assert (await anyone.request("POST", "/dashboard/tickets", headers=cookie)).status == 403
 
 
-async def test_programs_are_given_no_tickets(server: RunningServer) -> None:
-    """A service account gets no session, which would outlive its token, be it impersonated."""
+async def test_service_accounts_get_no_tickets(server: RunningServer) -> None:
+    """A service account, also an impersonated one, gets no session: it would outlive its token."""
     name = "system:serviceaccount:default:robot"
     reply = await server.client.request(
         "POST", "/dashboard/tickets", headers={"Impersonate-User": name}
@@ -182,8 +182,10 @@ async def test_programs_are_given_no_tickets(server: RunningServer) -> None:
     assert "a service account cannot open a session" in reply.message
 
 
-async def test_programs_are_given_no_tickets_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does a service account get the session of a person whom it may speak for."""
+async def test_service_accounts_get_no_tickets_by_impersonation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A service account gets no session of a user that it may impersonate."""
     robot = User("system:serviceaccount:default:robot", ("system:masters",))
     secrets = replace(servers.SECRETS, tokens={"robot": robot})
     monkeypatch.setattr(servers, "SECRETS", secrets)
@@ -201,7 +203,7 @@ async def test_programs_are_given_no_tickets_of_others(monkeypatch: pytest.Monke
 
 
 async def test_a_session_cannot_write(server: RunningServer, anyone: ApiClient) -> None:
-    """With a cookie alone nothing is created, changed or deleted."""
+    """A request with only a cookie cannot create, update or delete."""
     cookie = {"Cookie": await session_of(anyone, await ticket_of(server.client))}
     for method, path in (("POST", CONFIG_MAPS), ("DELETE", f"{CONFIG_MAPS}/one")):
         reply = await anyone.request(method, path, config_map("one"), headers=cookie)
@@ -209,15 +211,15 @@ async def test_a_session_cannot_write(server: RunningServer, anyone: ApiClient) 
 
 
 async def test_a_bad_cookie_is_none(anyone: ApiClient) -> None:
-    """The page still comes, so that one can sign in again; data does not."""
+    """With an invalid cookie the page is served, for a new sign-in, but no data."""
     cookie = {"Cookie": f"{COOKIE}=yesterday.and-elsewhere"}
     assert (await anyone.get("/dashboard", headers=cookie)).status == 200
     assert (await anyone.get("/dashboard/session", headers=cookie)).json == {"user": None}
     assert (await anyone.get("/api/v1/namespaces", headers=cookie)).status == 403
 
 
-async def test_leaving_takes_the_cookie_away(anyone: ApiClient) -> None:
-    """Signing out tells the browser to forget."""
+async def test_signing_out_deletes_the_cookie(anyone: ApiClient) -> None:
+    """Signing out makes the browser delete the cookie."""
     reply = await anyone.request("DELETE", "/dashboard/session")
     assert reply.status == 200
     assert f"{COOKIE}=; " in reply.header("set-cookie")
@@ -242,7 +244,7 @@ async def test_leaving_takes_the_cookie_away(anyone: ApiClient) -> None:
 async def test_bad_tickets_are_refused(
     anyone: ApiClient, body: bytes, content_type: str, headers: dict[str, str], code: int
 ) -> None:
-    """What is no ticket, or comes from another site, is refused and sets no cookie."""
+    """An invalid ticket or a cross-origin request is rejected and sets no cookie."""
     reply = await anyone.request(
         "POST", "/dashboard/session", body, content_type=content_type, headers=headers
     )
@@ -252,7 +254,7 @@ async def test_bad_tickets_are_refused(
 
 
 async def test_a_ticket_used_at_one_server_is_used_at_all() -> None:
-    """Servers of one store know of each other's tickets, and of two at once only one is right."""
+    """A ticket is used once for all servers of a store: of two concurrent uses, one succeeds."""
     storage = await open_storage("memory:", Runtime.system())
     clock = SimulatedClock()
     one = UsedTickets(storage, Runtime.simulated("one", clock=clock))
@@ -265,7 +267,7 @@ async def test_a_ticket_used_at_one_server_is_used_at_all() -> None:
 
 
 async def test_used_tickets_are_forgotten_when_they_are_too_old() -> None:
-    """The store does not fill up with tickets of the past."""
+    """Records of expired tickets are deleted from the store."""
     storage = await open_storage("memory:", Runtime.system())
     clock = SimulatedClock()
     used = UsedTickets(storage, Runtime.simulated("old", clock=clock))
@@ -282,7 +284,7 @@ async def test_used_tickets_are_forgotten_when_they_are_too_old() -> None:
 
 
 class Bundle:
-    """The lines of bundled watches, as they come."""
+    """The lines of a response of bundled watches."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -290,7 +292,7 @@ class Bundle:
         self._lines: list[bytes] = []
 
     async def next(self) -> tuple[int, Any]:
-        """The number of a watch, and its event."""
+        """The index of a watch, and its next event."""
         async with asyncio.timeout(SECONDS_MAX):
             while not self._lines:
                 size = int(await self._reader.readline(), 16)
@@ -326,8 +328,8 @@ async def open_bundle(
     return Bundle(reader, writer)
 
 
-async def test_watches_share_an_answer(server: RunningServer) -> None:
-    """Changes of two kinds come in one answer, each with the number of its watch."""
+async def test_watches_share_a_response(server: RunningServer) -> None:
+    """One response carries the events of two kinds, each with the index of its watch."""
     bundle = await open_bundle(
         server,
         "/api/v1/namespaces?watch=1",
@@ -347,7 +349,7 @@ async def test_watches_share_an_answer(server: RunningServer) -> None:
 
 
 async def test_a_watch_that_ends_leaves_the_others(server: RunningServer) -> None:
-    """One watch is refused, one times out, and the third goes on; without any the answer ends."""
+    """One watch is rejected, one times out, the third continues; then the response ends."""
     bundle = await open_bundle(
         server,
         "/api/v1/nothings?watch=1",
@@ -362,8 +364,8 @@ async def test_a_watch_that_ends_leaves_the_others(server: RunningServer) -> Non
     bundle.close()
 
 
-async def test_bundled_watches_are_for_who_may(server: RunningServer) -> None:
-    """Without a credential every watch is refused as it would be alone."""
+async def test_bundled_watches_are_authorized(server: RunningServer) -> None:
+    """Without a credential each watch of a bundle is rejected like a single one."""
     bundle = await open_bundle(server, f"{CONFIG_MAPS}?watch=1")
     number, event = await bundle.next()
     assert (number, event["type"], event["object"]["code"]) == (0, "ERROR", 403)
@@ -373,7 +375,7 @@ async def test_bundled_watches_are_for_who_may(server: RunningServer) -> None:
 
 
 async def test_watches_end_with_their_client(server: RunningServer) -> None:
-    """When the client leaves, no watch stays behind."""
+    """When the client disconnects, all its watches end."""
     bundle = await open_bundle(
         server, "/api/v1/namespaces?watch=1", "/api/v1/namespaces?watch=1", token="masters-token"
     )
@@ -457,7 +459,7 @@ async def test_a_bundle_closes_answers_that_it_cannot_use(
 
 
 class NotYet(DoAgain):
-    """Something that a request needs is not there at the first attempt."""
+    """An error after which the request is retried."""
 
 
 async def test_bundled_watches_that_are_retried(
@@ -497,7 +499,7 @@ async def test_bundled_watches_that_are_retried(
     ],
 )
 async def test_only_watches_are_bundled(server: RunningServer, targets: list[str]) -> None:
-    """None, too many, and what is no watch of the API is a 400."""
+    """No watch, too many watches, or a path that is not a watch gets a 400."""
     query = urlencode([("watch", target) for target in targets])
     reply: Reply = await server.client.get(f"/dashboard/watch?{query}")
     assert reply.status == 400

@@ -1,4 +1,4 @@
-"""Tickets and sessions: who they let in, for how long, and what they are not good for."""
+"""Tickets and sessions: users, expiry, and requests for which they are rejected."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def request(method: str = "GET", **headers: str) -> HttpRequest:
     return HttpRequest(method, "/api", "", Headers(list(headers.items())), b"", Peer(1), 0.0)
 
 
-def test_a_ticket_is_for_who_asked_for_it(sessions: Sessions) -> None:
-    """A ticket and the session made from it both say the user, with groups and uid."""
+def test_a_ticket_carries_its_user(sessions: Sessions) -> None:
+    """A ticket and its session contain the user with groups and UID."""
     ticket = sessions.open_ticket(sessions.ticket_for(JANE)[0])
     assert ticket is not None
     assert ticket.user == JANE
@@ -57,7 +57,7 @@ def test_a_ticket_is_for_who_asked_for_it(sessions: Sessions) -> None:
 
 
 async def test_both_end_by_the_clock(sessions: Sessions, clock: SimulatedClock) -> None:
-    """A ticket is good until its time is over, and so is a session, which lasts longer."""
+    """A ticket and a session are valid until they expire; a session is valid for longer."""
     ticket, ends = sessions.ticket_for(JANE)
     session, _ = sessions.session_for(JANE)
     assert (ends - clock.wall()).total_seconds() == TICKET_SECONDS
@@ -71,8 +71,7 @@ async def test_both_end_by_the_clock(sessions: Sessions, clock: SimulatedClock) 
 
 
 async def test_neither_outlives_its_credential(sessions: Sessions, clock: SimulatedClock) -> None:
-    """What was asked for with something that ends sooner ends with that, and so does what is made
-    from it."""
+    """A ticket expires no later than the credential of its request, and so does its session."""
     ends = clock.wall().timestamp() + 60
     text, expires = sessions.ticket_for(JANE, Credential(ends))
     assert expires.timestamp() == ends
@@ -85,14 +84,14 @@ async def test_neither_outlives_its_credential(sessions: Sessions, clock: Simula
     await clock.advance(1)
     assert sessions.open_session(session) is None
     assert sessions.open_ticket(text) is None
-    # Longer than that lasts nothing.
+    # The maximum.
     ends = clock.wall().timestamp() + 2 * SESSION_SECONDS
     bound = SessionBinding(ends_epoch_seconds=ends)
     assert sessions.session_for(JANE, bound)[1].timestamp() == ends - SESSION_SECONDS
 
 
-def test_a_token_that_is_taken_out_takes_its_sessions_along(clock: SimulatedClock) -> None:
-    """A session is good while the token is known that it came from, at each server by its list."""
+def test_removing_a_token_ends_its_sessions(clock: SimulatedClock) -> None:
+    """A session is valid while the token file of the server contains the token of its ticket."""
     tokens = TokenAuthenticator({"secret-1": JANE, "secret-2": JANE})
     runtime = Runtime.simulated("tokens", clock=clock)
     sessions = Sessions(KEY, runtime, token_hashes=lambda: tokens.hashes)
@@ -109,12 +108,12 @@ def test_a_token_that_is_taken_out_takes_its_sessions_along(clock: SimulatedCloc
     assert sessions.open_ticket(ticket) is None
     tokens.take({"secret-1": JANE})
     assert sessions.open_session(session) is not None
-    # A server without such a list knows no such token.
+    # A server without a token file rejects it.
     assert Sessions(KEY, runtime).open_session(session) is None
 
 
 def test_what_ends_a_credential(clock: SimulatedClock) -> None:
-    """A certificate says when it ends; nobody at all has no credential."""
+    """A client certificate has an expiry; a request without a credential has none."""
     ends = clock.wall().timestamp() + 100
     certificate = PeerCertificate(
         common_name="jane",
@@ -131,21 +130,21 @@ def test_what_ends_a_credential(clock: SimulatedClock) -> None:
 
 
 def test_one_is_not_taken_for_the_other(sessions: Sessions) -> None:
-    """A ticket, which stands in links, is no session, and a session is no ticket."""
+    """A ticket is not accepted as a session, nor a session as a ticket."""
     assert sessions.open_session(sessions.ticket_for(JANE)[0]) is None
     assert sessions.open_ticket(sessions.session_for(JANE)[0]) is None
 
 
 def test_servers_of_one_cluster_open_what_another_sealed(sessions: Sessions) -> None:
-    """With the same key any server opens it; a server of another cluster does not."""
+    """Any server with the same key accepts a session; a server of another cluster does not."""
     session, _ = sessions.session_for(JANE)
     assert Sessions(KEY, Runtime.simulated("another server")).open_session(session) is not None
     assert Sessions(b"other", Runtime.simulated("another cluster")).open_session(session) is None
 
 
 @given(position=st.integers(0, 10_000), byte=st.integers(0, 255))
-def test_what_was_changed_is_nothing(position: int, byte: int) -> None:
-    """Whichever byte is changed, nobody is let in."""
+def test_a_changed_session_is_rejected(position: int, byte: int) -> None:
+    """A session with any byte changed is rejected."""
     sessions = Sessions(KEY, Runtime.simulated("changed"))
     session, _ = sessions.session_for(JANE)
     place = position % len(session)
@@ -156,21 +155,21 @@ def test_what_was_changed_is_nothing(position: int, byte: int) -> None:
 
 @given(st.text(max_size=300))
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    """Whatever a cookie or a ticket may be, it is refused and never a failure."""
+    """Any text as a cookie or ticket is rejected without an error."""
     sessions = Sessions(KEY, Runtime.simulated("any text"))
     assert sessions.open_session(text) is None
     assert sessions.open_ticket(text) is None
 
 
-def test_a_mark_on_nonsense_is_not_enough(sessions: Sessions) -> None:
-    """What carries a good mark but says nothing sensible lets nobody in."""
+def test_a_valid_signature_of_invalid_content_is_rejected(sessions: Sessions) -> None:
+    """Invalid content with a valid signature is rejected."""
     body = base64.urlsafe_b64encode(b'["session"]').rstrip(b"=").decode()
     mark = base64.urlsafe_b64encode(sessions._mark(body)).rstrip(b"=").decode()
     assert sessions.open_session(f"{body}.{mark}") is None
 
 
 def test_a_cookie_counts_for_reading_only(sessions: Sessions) -> None:
-    """With a cookie one can read; for a write, which another site could send, it is none."""
+    """A cookie authenticates reads; for writes, which another site could send, it is ignored."""
     authenticator = SessionAuthenticator(sessions)
     cookie = f"theme=dark; {COOKIE}={sessions.session_for(JANE)[0]}"
     for method in ("GET", "HEAD"):
@@ -180,14 +179,14 @@ def test_a_cookie_counts_for_reading_only(sessions: Sessions) -> None:
 
 
 def test_a_cookie_opens_no_websocket(sessions: Sessions) -> None:
-    """A page of another site could read what comes through one, whoever the browser belongs to."""
+    """A cookie does not authenticate WebSocket requests: a page of another site could read them."""
     cookie = f"{COOKIE}={sessions.session_for(JANE)[0]}"
     asked = request(cookie=cookie, upgrade="websocket", connection="Upgrade")
     assert SessionAuthenticator(sessions).authenticate(asked) is None
 
 
-def test_a_cookie_does_not_mend_a_wrong_token(sessions: Sessions) -> None:
-    """A request that sends a token is judged by that token alone."""
+def test_a_cookie_does_not_replace_a_wrong_token(sessions: Sessions) -> None:
+    """A request with a token is authenticated by the token only."""
     cookie = f"{COOKIE}={sessions.session_for(JANE)[0]}"
     found = SessionAuthenticator(sessions).authenticate(
         request(cookie=cookie, authorization="Bearer wrong")
@@ -196,7 +195,7 @@ def test_a_cookie_does_not_mend_a_wrong_token(sessions: Sessions) -> None:
 
 
 def test_the_cookie_is_out_of_reach() -> None:
-    """Neither scripts nor other sites nor plain connections get at the cookie."""
+    """Scripts, other sites and plain-text connections cannot read the cookie."""
     line = cookie_line("value", seconds=60)
     assert line.startswith("__Host-")
     for part in ("Path=/", "Max-Age=60", "Secure", "HttpOnly", "SameSite=Strict"):
