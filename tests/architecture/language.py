@@ -16,8 +16,15 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PLACES: Final = ("src", "tests", "docs", "tools", "benchmarks", "examples", "deploy")
-PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")
-ENDINGS: Final = frozenset({".py", ".md", ".html", ".js", ".css", ".yaml", ".txt", ""})
+PAGES: Final = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "Makefile",
+    "pyproject.toml",
+)
+ENDINGS: Final = frozenset({".py", ".md", ".html", ".js", ".css", ".toml", ".yaml", ".txt", ""})
 DATA: Final = ("tests/golden", "tests/data", "src/restow/kinds/data")
 
 WORDS: Final = re.compile(
@@ -35,6 +42,8 @@ ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     # The name of the leader lock is part of a key in the store, which never changes.
     "src/restow/apiserver/aggregated.py": ('"housekeeping"',),
     "src/restow/controllers/manager.py": ('"housekeeping"',),
+    # The name of a rule set of ruff.
+    "pyproject.toml": ("flake8-tidy-imports",),
 }
 """Exceptions, by path and the text of the line, each with its reason."""
 
