@@ -196,8 +196,8 @@ class Listener:
         logger.info("listening on %s port %d", bind, self.port)
 
     def _working(self) -> bool:
-        # Shielded requests outlive their connections, so tasks are checked, too.
-        if len(self._shared.tasks):
+        # Writes outlive their connections, so tasks and writes without one are checked, too.
+        if len(self._shared.tasks) or self._shared.suspended_writes:
             return True
         return any(connection.busy for connection in self._shared.connections)
 

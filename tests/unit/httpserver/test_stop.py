@@ -121,6 +121,35 @@ async def test_a_stop_cancels_writes_without_a_task(
     assert "failed" not in caplog.text
 
 
+async def test_a_stop_waits_for_the_write_of_a_disconnected_client(harness: Harness) -> None:
+    """A write that waits for a future is finished in the grace period, like one with a task."""
+    listener = await harness.start()
+    committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ended: list[str] = []
+
+    async def write() -> HttpResponse:
+        try:
+            await committed
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        ended.append("done")
+        return HttpResponse(200)
+
+    harness.app.paths["/"] = lambda request: shielded(request, run_eagerly(write()))
+    client = await harness.connect()
+    client.get()
+    await until(lambda: listener.counters.answers_pending == 1)
+    await client.close()
+    await until(lambda: not listener.counters.connections_open)
+    stopping = asyncio.ensure_future(listener.stop(grace_seconds=5))
+    await asyncio.sleep(0.1)
+    if not committed.done():
+        committed.set_result(None)
+    await stopping
+    assert ended == ["done"]
+
+
 async def test_streams_can_be_ended_before_the_stop(harness: Harness) -> None:
     """Watches can be ended before the stop; their connections stay usable."""
     listener = await harness.start()
