@@ -239,9 +239,11 @@ class ServerConnection(ResponseWriter):
             self._refuse(refused)
         finally:
             self._advancing = False
+        reader = self._reader
+        if self.state is ANSWERING and self._reading_paused and not reader.unread_bytes:
+            self._resume_reading()  # only a read shows that the client has disconnected
         if self.state is not READING:
             return
-        reader = self._reader
         if answered or reader.phase is not self._phase:
             self._set_deadline(now, reader.phase)
         if self.is_deferred or self._writing_paused:

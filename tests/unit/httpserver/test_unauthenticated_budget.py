@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from restow.httpserver import TlsMaterial
+import pytest
+
+from restow.httpserver import Answer, HttpRequest, TlsMaterial
 from restow.httpserver.tls_connection import RECORDS_AT_ONCE_MAX, TlsConnection
 from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 from tests.support.certificates import CertificateFiles
@@ -13,6 +15,7 @@ from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
     Harness,
     client_context,
+    promised,
     request_bytes,
     short,
     until,
@@ -149,6 +152,32 @@ async def test_a_client_that_closes_while_queued_is_answered(
         assert (await client.answer()).endswith(b"/|")
         assert await client.answer() == b""
     await until(lambda: listener.counters.connections_open == 0)
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_a_disconnect_after_a_queued_request(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, *, is_tls: bool
+) -> None:
+    """A request that was queued is cancelled when its client disconnects, like any other."""
+    listener = await harness.start(
+        tls=tls if is_tls else None, limits=short(unauthenticated_work_seconds=1e-9)
+    )
+    answers: list[asyncio.Future[Answer]] = []
+
+    def wait(_: HttpRequest) -> asyncio.Future[Answer]:
+        answers.append(promised())
+        return answers[-1]
+
+    harness.app.paths["/"] = wait
+    context = client_context(certificates.ca_file) if is_tls else None
+    clients = [await harness.connect(context=context) for _ in range(10)]
+    for client in clients:
+        client.send(request_bytes("POST", "/", body=b"{}"))
+    await until(lambda: listener.counters.answers_pending == 10)
+    for client in clients:
+        await client.close()
+    await until(lambda: listener.counters.answers_pending == 0)
+    await until(lambda: all(answer.cancelled() for answer in answers))
 
 
 async def test_a_stop_waits_for_queued_work(
