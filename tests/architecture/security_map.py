@@ -138,7 +138,7 @@ THREATS: Final[dict[str, Row]] = {
         "a user edits a StorageState, so that a downgrade looks safe",
         (
             f"{_SECURITY}/test_storage_threats.py::test_s1_s4_s10_no_ordinary_role_reaches_them",
-            "tests/unit/cli/test_census.py::test_left_behind",
+            "tests/unit/cli/test_census.py::test_stale_objects",
             "tests/unit/cli/test_census.py::test_servers_of_two_releases",
         ),
     ),

@@ -48,7 +48,7 @@ class CensusVerdict(Enum):
 
     RIGHT = "right"
     """Stored in the target version."""
-    LEFT_BEHIND = "left-behind"
+    STALE = "stale"
     """Stored in another version."""
     UNDECIDED = "undecided"
     """There is a target, but it or the stored version is unknown."""
@@ -126,7 +126,7 @@ class Census:
     @property
     def verdict(self) -> CensusVerdict:
         """The worst verdict of all objects."""
-        for worse in (CensusVerdict.LEFT_BEHIND, CensusVerdict.UNDECIDED, CensusVerdict.RIGHT):
+        for worse in (CensusVerdict.STALE, CensusVerdict.UNDECIDED, CensusVerdict.RIGHT):
             if self.of(worse):
                 return worse
         return CensusVerdict.NO_TARGET
@@ -238,6 +238,6 @@ def _judge(stored: Stored, target: CensusTarget | None) -> CensusVerdict:
         case True:
             return CensusVerdict.RIGHT
         case False:
-            return CensusVerdict.LEFT_BEHIND
+            return CensusVerdict.STALE
         case None:
             return CensusVerdict.UNDECIDED

@@ -55,14 +55,14 @@ WIDTH_OF_FILES = 200
 _fail = partial(fail, "census")
 EXIT_UNAVAILABLE = 1
 EXIT_USAGE = 2
-EXIT_LEFT_BEHIND = 3
+EXIT_STALE = 3
 EXIT_UNDECIDED = 4
 
 EPILOG = f"""\
 STORE is one of: {SOURCE_FORMS}
 
   restow census
-  restow census deployments.apps --list-left-behind
+  restow census deployments.apps --list-stale
   restow census --store etcd://127.0.0.1:2379 --target deployments.apps=v1
   restow census --store 'etcds://HOST:2379?ca=ca.crt&cert=client.crt&key=client.key' -o json
   restow census --snapshot backup.db secrets
@@ -128,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check only whether any value uses this encryption key, such as aesgcm:key1",
     )
     add(
-        "--list-left-behind",
+        "--list-stale",
         nargs="?",
         type=whole_number(1, SAMPLES_MAX, hint="; put resources before this option"),
         const=LISTED_DEFAULT,
@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
     targets = {canonical(name): version for name, version in arguments.target}
     selection = ResourceSelection.of(arguments.resources)
     prefix = f"/{arguments.prefix.strip('/')}/"
-    listed: int | None = arguments.list_left_behind
+    listed: int | None = arguments.list_stale
     try:
         census, known = run_async(
             _take(
@@ -193,8 +193,8 @@ def run(arguments: argparse.Namespace) -> int:
         _print_all(census, address=address, prefix=prefix, listed=listed, keys_file=keys_file)
     sys.stdout.flush()
     match census.verdict:
-        case CensusVerdict.LEFT_BEHIND:
-            return EXIT_LEFT_BEHIND
+        case CensusVerdict.STALE:
+            return EXIT_STALE
         case CensusVerdict.UNDECIDED:
             return EXIT_UNDECIDED
         case _:
@@ -227,12 +227,12 @@ def _report_key(
     else:
         width = None if sys.stdout.isatty() else WIDTH_OF_FILES
         console = Console(width=width, highlight=False, markup=False, emoji=False)
-        is_listed = arguments.list_left_behind is not None
+        is_listed = arguments.list_stale is not None
         census_key.print_key(
             console, census, found, known=known, address=address, is_listed=is_listed
         )
     sys.stdout.flush()
-    codes = {"left": EXIT_LEFT_BEHIND, "undecided": EXIT_UNDECIDED}
+    codes = {"left": EXIT_STALE, "undecided": EXIT_UNDECIDED}
     return codes.get(census_key.verdict_of(found, known), 0)
 
 
@@ -334,13 +334,13 @@ def _print_all(
         (each.resource, row)
         for each in census.resources
         for row in each.rows
-        if row.verdict is CensusVerdict.LEFT_BEHIND
+        if row.verdict is CensusVerdict.STALE
     ]
     if listed is not None:
         for resource, row in behind:
             _print_keys(console, f"old version, {resource} in {row.stored.api_version}:", row)
     elif behind:
-        console.print("list their keys with --list-left-behind")
+        console.print("list their keys with --list-stale")
 
 
 def _table(census: Census) -> Table:
@@ -375,7 +375,7 @@ def _encryption(stored: Stored) -> str:
 
 def _remark(row: Row) -> Text:
     match row.verdict:
-        case CensusVerdict.LEFT_BEHIND:
+        case CensusVerdict.STALE:
             return Text("old version", style="red")
         case CensusVerdict.UNDECIDED:
             return Text("undecided", style="yellow")
@@ -393,8 +393,8 @@ def _summary(census: Census, address: str) -> Iterator[str]:
     )
     judged = census.objects - census.of(CensusVerdict.NO_TARGET)
     match census.verdict:
-        case CensusVerdict.LEFT_BEHIND:
-            yield f"in an old version: {census.of(CensusVerdict.LEFT_BEHIND):,} objects"
+        case CensusVerdict.STALE:
+            yield f"in an old version: {census.of(CensusVerdict.STALE):,} objects"
         case CensusVerdict.UNDECIDED:
             yield f"{judged:,} objects checked, none found in an old version"
         case CensusVerdict.RIGHT:
@@ -423,7 +423,7 @@ def _fields(census: Census, address: str, prefix: str) -> dict[str, Any]:
         "revision": census.revision,
         "verdict": census.verdict.value,
         "objects": census.objects,
-        "leftBehind": census.of(CensusVerdict.LEFT_BEHIND),
+        "stale": census.of(CensusVerdict.STALE),
         "undecided": census.of(CensusVerdict.UNDECIDED),
         "unreadable": sum(row.objects for _, row in census.unreadable),
         "unopened": census.unopened,
@@ -436,7 +436,7 @@ def _resource_fields(count: ResourceCount) -> dict[str, Any]:
     return {
         "resource": _shown(count.resource),
         "objects": count.objects,
-        "leftBehind": count.of(CensusVerdict.LEFT_BEHIND),
+        "stale": count.of(CensusVerdict.STALE),
         "undecided": count.of(CensusVerdict.UNDECIDED),
         "target": target
         and {
@@ -451,7 +451,7 @@ def _resource_fields(count: ResourceCount) -> dict[str, Any]:
 
 def _row_fields(row: Row) -> dict[str, Any]:
     stored = row.stored
-    is_listed = row.verdict is CensusVerdict.LEFT_BEHIND or stored.form == "unreadable"
+    is_listed = row.verdict is CensusVerdict.STALE or stored.form == "unreadable"
     return {
         "form": stored.form,
         "apiVersion": stored.api_version,

@@ -18,7 +18,7 @@ from restow.openapi.declared import encoded
 from restow.openapi.served import ApiInfo, ServedKind, in_order
 
 # Increment it when the same input produces other bytes, so that clients fetch documents again.
-FORMAT_REVISION: Final = 4
+FORMAT_REVISION: Final = 5
 
 # Compresses well enough, at a megabyte in milliseconds.
 _COMPRESSION_LEVEL: Final = 4

@@ -79,7 +79,7 @@ _SPECIALS_V2: Final[dict[str, Schema]] = {
     Special.SCHEMA_OR_STRINGS.value: {"description": "A schema, or a list of strings."},
     PATCH: {
         "type": "object",
-        "description": "A patch; its content type says of which kind.",
+        "description": "A patch in the format of its content type.",
     },
 }
 _SPECIALS_V3: Final[dict[str, Schema]] = {
@@ -95,9 +95,9 @@ _SPECIALS_V3: Final[dict[str, Schema]] = {
 _ABOUT: Final = {
     "apiVersion": "Group and version of the kind, as in `apps/v1`.",
     "kind": "Name of the kind.",
-    "metadata": "Name, labels and other data that all objects have.",
-    "spec": "What is wanted.",
-    "status": "What was observed.",
+    "metadata": "Standard object metadata.",
+    "spec": "Desired state.",
+    "status": "Observed state.",
     "items": "The objects of the list.",
 }
 

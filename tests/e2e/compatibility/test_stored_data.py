@@ -30,7 +30,7 @@ COMMITS: Final = sorted(each.name for each in STORES.iterdir())
 MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
 REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
-LEFT_BEHIND: Final = 3
+STALE_FOUND: Final = 3
 """The exit code of a census that finds objects in old versions."""
 RESOURCES: Final = ("widgets.example.com", "gadgets.example.org", "tools.example.org", "secrets")
 
@@ -180,7 +180,7 @@ def test_a_data_directory_is_opened_and_upgraded(data: Path, directory: Path) ->
     address = f"sqlite:{directory / 'store.db'}"
     before = Before.of(address)
     up = Up(directory, *options(directory))
-    check_raw_values(up, codes={LEFT_BEHIND})
+    check_raw_values(up, codes={STALE_FOUND})
     with up:
         up.ready()
         check_cluster(up, expected_objects(data, "sqlite"), address, before)

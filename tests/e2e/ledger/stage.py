@@ -524,7 +524,7 @@ class LedgerStage:
         rows = [each for each in told["resources"] if each["resource"] in names]
         counted = sum(row["objects"] for each in rows for row in each["stored"])
         system = len(self._of_servers())
-        if counted - system != count or told["leftBehind"]:
+        if counted - system != count or told["stale"]:
             return [f"census: {counted} objects, {system} of servers; the API lists {count}"]
         return []
 

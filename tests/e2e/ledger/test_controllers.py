@@ -10,7 +10,7 @@ from tests.e2e.ledger.stage import CUSTOM, LedgerStage
 from tests.sizes import SIZES
 from tests.support.fire.objects import WIDGETS
 
-LEFT_BEHIND = 3
+STALE_FOUND = 3
 """The exit code of a census that finds objects in old versions."""
 
 
@@ -26,6 +26,6 @@ def test_controllers_stopped_across_an_upgrade(store: str, tmp_path: Path) -> No
                 stage.upgrade("--to=x+2")
                 stage.wait_writes(SIZES.ledger_writes)
                 stage.upgrade("--rollback")
-                assert stage.census().returncode == LEFT_BEHIND
+                assert stage.census().returncode == STALE_FOUND
             stage.wait_migrated()
         stage.finish().check(f"controllers stopped across an upgrade on {store}")

@@ -114,10 +114,10 @@ async def test_target_of_a_storage_version(value: bytes) -> None:
     count = only(census)
     assert count.target is not None
     assert (count.target.version, count.target.source) == ("apps/v1", "StorageVersion")
-    assert census.verdict is CensusVerdict.LEFT_BEHIND
-    assert count.of(CensusVerdict.LEFT_BEHIND) == 2
+    assert census.verdict is CensusVerdict.STALE
+    assert count.of(CensusVerdict.STALE) == 2
     assert count.of(CensusVerdict.RIGHT) == 2
-    assert [row.keys for row in count.rows if row.verdict is CensusVerdict.LEFT_BEHIND] == [
+    assert [row.keys for row in count.rows if row.verdict is CensusVerdict.STALE] == [
         ("/registry/deployments/default/c", "/registry/deployments/default/d")
     ]
 
@@ -146,7 +146,7 @@ async def test_target_of_a_crd() -> None:
     assert count.target is not None
     assert count.target.source == "CustomResourceDefinition"
     assert [(row.stored.api_version, row.verdict) for row in count.rows] == [
-        ("example.com/v1", CensusVerdict.LEFT_BEHIND),
+        ("example.com/v1", CensusVerdict.STALE),
         ("example.com/v2", CensusVerdict.RIGHT),
     ]
 
@@ -159,7 +159,7 @@ async def test_target_of_a_state() -> None:
     count = only(await census_of(values, "widgets"))
     assert [(row.stored.api_version, row.verdict) for row in count.rows] == [
         ("example.com/v1", CensusVerdict.RIGHT),
-        ("example.com/v2", CensusVerdict.LEFT_BEHIND),
+        ("example.com/v2", CensusVerdict.STALE),
     ]
 
 
@@ -181,7 +181,7 @@ async def test_order_of_targets() -> None:
     assert str(only(told).target) == "example.com/v1"
     told = await census_of(values, "widgets", widgets__example__com="other.org/v9")
     assert str(only(told).target) == "other.org/v9"
-    assert told.of(CensusVerdict.LEFT_BEHIND) == 2
+    assert told.of(CensusVerdict.STALE) == 2
 
 
 async def test_a_version_that_cannot_be_known() -> None:

@@ -78,12 +78,12 @@ def test_table(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_left_behind(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stale_objects(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Objects in another version than the target give exit code 3, and are listed on request."""
     words = ("deployments", "--target", "deployments.apps=v1")
     assert run(store, *words) == 3
-    assert "--list-left-behind" in capsys.readouterr().out
-    assert run(store, *words, "--list-left-behind") == 3
+    assert "--list-stale" in capsys.readouterr().out
+    assert run(store, *words, "--list-stale") == 3
     assert lines(capsys)[1:] == [
         ["deployments.apps", "apps/v1", "protobuf", "–", "1", "apps/v1", "ok"],
         ["apps/v1beta1", "json", "–", "1", "old", "version"],
@@ -117,9 +117,9 @@ def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
         "store": store,
         "prefix": "/registry/",
         "revision": 8,
-        "verdict": "left-behind",
+        "verdict": "stale",
         "objects": 3,
-        "leftBehind": 2,
+        "stale": 2,
         "undecided": 0,
         "unreadable": 0,
         "unopened": 0,
@@ -127,7 +127,7 @@ def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
             {
                 "resource": "deployments.apps",
                 "objects": 3,
-                "leftBehind": 2,
+                "stale": 2,
                 "undecided": 0,
                 "target": {
                     "source": "argument",
@@ -137,8 +137,8 @@ def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
                 },
                 "stored": [
                     stored("protobuf", "apps/v1", "right"),
-                    stored("json", "apps/v1beta1", "left-behind", "c"),
-                    stored("protobuf", "apps/v1beta1", "left-behind", "b"),
+                    stored("json", "apps/v1beta1", "stale", "c"),
+                    stored("protobuf", "apps/v1beta1", "stale", "b"),
                 ],
             }
         ],
@@ -162,7 +162,7 @@ def test_list_is_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     address = f"sqlite:{tmp_path / 'store.db'}"
     pods = {f"/registry/pods/default/{number:03}": as_json("v1", "Pod") for number in range(50)}
     uvloop.run(fill(address, pods))
-    assert run(address, "--target", "pods=v2", "--list-left-behind", "30") == 3
+    assert run(address, "--target", "pods=v2", "--list-stale", "30") == 3
     out = capsys.readouterr().out
     assert out.count("/registry/pods/default/") == 30
     assert "… and 20 more" in out
@@ -200,8 +200,8 @@ def test_unknown_names(
     [
         ["--target", "pods"],
         ["--target", "=v1"],
-        ["--list-left-behind", "pods"],
-        ["--list-left-behind", "0"],
+        ["--list-stale", "pods"],
+        ["--list-stale", "0"],
         ["--snapshot", "x"],
         ["-o", "yaml"],
     ],
@@ -243,7 +243,7 @@ def test_servers_of_two_releases(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["target"]["source"] == "StorageVersion"
     assert found["target"]["version"] == "example.com/v2"
     assert [(row["apiVersion"], row["objects"], row["verdict"]) for row in found["stored"]] == [
-        ("example.com/v1", 3, "left-behind"),
+        ("example.com/v1", 3, "stale"),
         ("example.com/v2", 1, "right"),
     ]
 
@@ -264,7 +264,7 @@ def census_of_widgets(
 
 def test_what_is_left_under_a_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A key in use gives exit code 3, with the keys on request; an unused one exit code 0."""
-    assert run(store, "--key", "aescbc:key1", "--list-left-behind") == 3
+    assert run(store, "--key", "aescbc:key1", "--list-stale") == 3
     out = capsys.readouterr().out
     assert "aescbc:key1 is still in use: 1 of 7 objects" in out
     assert "/registry/secrets/default/a" in out

@@ -96,7 +96,7 @@ def test_bash_knows_what_follows_an_option(scripts: dict[str, Path], tmp_path: P
         "restow completion z": ["zsh"],
         "restow store put --store sqlite:a=b /key value -o ": ["json", "text"],
         "restow store put --store memory: --if-a": ["--if-absent"],
-        "restow census --list-left-behind --sn": ["--snapshot"],
+        "restow census --list-stale --sn": ["--snapshot"],
         "restow census a\\ b --sn": ["--snapshot"],
         "restow nothing": [],
     }
@@ -184,7 +184,7 @@ def test_fish_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_pa
             "restow serve --data-dir f": "folder/",
             "restow serve --release x+": "x+1|x+2|x+3",
             "restow backup --store sqlite:store.db a\\ f": "a file",
-            "restow census --list-left-behind --sn": "--snapshot",
+            "restow census --list-stale --sn": "--snapshot",
         }
         done = subprocess.run(
             ["fish", "-c", ASK_FISH, "--", str(scripts["fish"])],

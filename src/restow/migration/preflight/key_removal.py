@@ -264,7 +264,7 @@ def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Prefligh
             reason=Reason.UNSEEN,
             what=f"{objects:,} encrypted values do not name their key",
             why=f"found in {store.address}",
-            advice=f"list them: restow census --key {name} --list-left-behind",
+            advice=f"list them: restow census --key {name} --list-stale",
         )
 
 
