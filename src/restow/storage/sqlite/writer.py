@@ -246,16 +246,12 @@ class SqliteWriter:
         applied, unknown = future.result()
         if applied is not None:
             self._put_back(batch, applied)
-        if applied is not None and applied.entries:
-            self.newest = applied.after
-            self._on_commit(applied)
-        for index, waiting in enumerate(batch):
-            if waiting.answer.done():
-                continue
-            if unknown is not None:
-                waiting.answer.set_result(unknown)
-            elif applied is not None:
-                waiting.answer.set_result(applied.outcomes[index])
+        try:
+            if applied is not None and applied.entries:
+                self.newest = applied.after
+                self._on_commit(applied)
+        finally:  # the outcome is known, even if a listener fails
+            _answer(batch, applied, unknown)
 
     def _job_done(self, job: _Job, future: ThreadFuture[Any]) -> None:
         if job.answer.done():
@@ -393,6 +389,17 @@ def _move(lane: deque[_Waiting], batch: list[_Waiting], *, count_max: int) -> No
         waiting = lane.popleft()
         if not waiting.answer.done():  # else the caller was cancelled, and nothing was written
             batch.append(waiting)
+
+
+def _answer(batch: list[_Waiting], applied: Applied | None, unknown: Unknown | None) -> None:
+    """Pass the outcomes of a batch to the callers that still wait."""
+    for index, waiting in enumerate(batch):
+        if waiting.answer.done():
+            continue
+        if unknown is not None:
+            waiting.answer.set_result(unknown)
+        elif applied is not None:
+            waiting.answer.set_result(applied.outcomes[index])
 
 
 def _raise(error: StorageError) -> NoReturn:

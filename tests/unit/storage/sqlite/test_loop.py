@@ -14,6 +14,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.sqlite import open_sqlite, writer
+from restow.storage.sqlite.batch import Applied
 from tests.support.faulty_vfs import FaultyVfs
 from tests.unit.storage.sqlite.children import child
 
@@ -157,3 +158,21 @@ async def test_a_slow_disk(phase: str, fast_path: Path, monkeypatch: pytest.Monk
     vfs.sync_seconds = 0
     await storage.close()
     vfs.unregister()
+
+
+async def test_callers_get_their_outcomes_if_a_listener_fails(fast_path: Path) -> None:
+    """A durable commit is reported to its caller, even if passing it on to the watches fails."""
+    storage = await open_sqlite(fast_path / "db", Runtime.system())
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: reported.append(str(context["exception"]))
+    )
+
+    def fail(_applied: Applied) -> None:
+        raise LookupError("a listener fails")
+
+    storage._writer._on_commit = fail
+    async with asyncio.timeout(5):
+        await put(storage, "1", b"v")
+    assert reported == ["a listener fails"]
+    await storage.close()
