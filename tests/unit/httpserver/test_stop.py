@@ -136,7 +136,11 @@ async def test_a_stop_waits_for_the_write_of_a_disconnected_client(harness: Harn
         ended.append("done")
         return HttpResponse(200)
 
-    harness.app.paths["/"] = lambda request: shielded(request, run_eagerly(write()))
+    def begin(request: HttpRequest) -> object:
+        request.is_shielded = True
+        return run_eagerly(write())
+
+    harness.app.paths["/"] = begin
     client = await harness.connect()
     client.get()
     await until(lambda: listener.counters.answers_pending == 1)
