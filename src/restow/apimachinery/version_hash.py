@@ -14,12 +14,28 @@ from restow.apimachinery.names import GroupVersionKind
 
 # Enough to distinguish the versions of one resource; clients only compare hashes for equality.
 HASH_BYTES: Final = 8
+KNOWN_MAX: Final = 4096
+
+_known: Final[dict[str, str]] = {}
+"""The API versions of the hashes that this process has computed, the last ones."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KNOWN_MAX)
 def storage_version_hash(kind: GroupVersionKind) -> str:
     """Return the twelve-character hash of a kind in its storage version."""
     # KEP-35 1.3: a hash of group, version and kind differs when the version does
     text = f"{kind.group}/{kind.version}/{kind.kind}"
     # KEP-35 1.2: an opaque value, not the version itself
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:HASH_BYTES]).decode("ascii")
+    found = base64.b64encode(hashlib.sha256(text.encode()).digest()[:HASH_BYTES]).decode("ascii")
+    if len(_known) >= KNOWN_MAX:
+        del _known[next(iter(_known))]
+    _known[found] = kind.version
+    return found
+
+
+def version_of_hash(version_hash: str) -> str | None:
+    """Return the version of a hash for display; None if this process has not computed the hash.
+
+    Only for people: no decision may depend on it.
+    """
+    return _known.get(version_hash)

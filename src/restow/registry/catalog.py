@@ -99,6 +99,8 @@ class Catalog:
         for version in resource.served:
             self._by_path[resource.group, version, resource.plural] = resource
             self._versions[resource.group][version] += 1
+        for api_version in resource.decodable:
+            version_hash_of(resource, api_version)  # so that tables can show it as a version
 
     def _remove(self, resource: Resource) -> None:
         del self._resources[resource.group, resource.plural]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from restow.apimachinery.version_hash import version_of_hash
 from restow.apis.migration_v1alpha1 import UNKNOWN_HASH
 from restow.endpoints.tables.columns import AGE, NAME, TableColumns, column, wide
 from restow.endpoints.tables.values import (
@@ -67,20 +68,29 @@ def _resource_of(obj: Mapping[str, Any]) -> str:
 
 
 def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    """The cells of a StorageState; several hashes if controllers report different ones."""
+    """The cells of a StorageState; several versions if controllers report different ones."""
     reports = items(obj, "status", "currentStorageVersionHashes")
     current = text(obj, "status", "currentStorageVersionHash")
     reported = dict.fromkeys(text(report, "currentStorageVersionHash") for report in reports)
     beats = [moment(read(each, "lastHeartbeatTime")) for each in (mapping(obj, "status"), *reports)]
     last = max((beat for beat in beats if beat is not None), default=None)
+    hashes = [each for each in reported if each] or [current] * bool(current)
+    persisted = texts(obj, "status", "persistedStorageVersionHashes") or [UNKNOWN_HASH]
     return [
         _name(obj),
-        some_of((each for each in reported if each), empty=current or UNSET),
-        ",".join(texts(obj, "status", "persistedStorageVersionHashes")) or UNKNOWN_HASH,
+        some_of(map(_version, hashes), empty=UNSET),
+        ",".join(map(_version, persisted)),
         UNKNOWN if last is None else human_duration(now - last),
         age(obj, now),
         len(reports),
+        some_of(hashes, empty=UNSET),
+        ",".join(persisted),
     ]
+
+
+def _version(version_hash: str) -> str:
+    """The version of a hash, or the hash if this server does not know the version."""
+    return version_of_hash(version_hash) or version_hash
 
 
 def _storage_version_migration(obj: Mapping[str, Any], now: datetime) -> list[object]:
@@ -155,11 +165,13 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             # The name is that of the resource.
             NAME,
-            column("Current", about="Hash of the version that is written now."),
-            column("Persisted", about="Hashes of versions that may be in storage."),
+            column("Current", about="Version that is written now; its hash if it is unknown."),
+            column("Persisted", about="Versions in which objects may be stored, or hashes."),
             column("Heartbeat", about="Time since the state was confirmed."),
             AGE,
             wide("Reporters", "integer", about="Controllers that each report for one server."),
+            wide("Current-Hash", about="Hash of the current version."),
+            wide("Persisted-Hashes", about="Hashes of the persisted versions."),
         ],
         _storage_state,
     ),

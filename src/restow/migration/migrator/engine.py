@@ -406,8 +406,10 @@ class _Run:
 
     async def _conclude(self, proof: Proof) -> RunOutcome:
         """Complete a verified migration: trim the stored versions and write the success."""
+        version = self._agreement.target_version and f" {self._agreement.target_version}"
         message = (
-            f"all {proof.objects:,} objects are stored in the target version{self._under_key()},"
+            f"all {proof.objects:,} objects are stored in the target version{version}"
+            f"{self._under_key()},"
             f" {self._progress.rewritten:,} were rewritten"
         )
         message += await self._trim()

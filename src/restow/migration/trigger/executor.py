@@ -174,7 +174,10 @@ class Executor:
             made = await self._client.create(api, _request(action, api), options=_OPTIONS)
         except AlreadyExists:
             return False
-        message = f"{action.reason}: all objects are rewritten as {action.record.target}"
+        target = f"the version with hash {action.record.target}"
+        if action.version:
+            target = f"{action.version} (hash {action.record.target})"
+        message = f"{action.reason}: all objects are rewritten as {target}"
         self._recorder.event(made, MIGRATION_REQUESTED, message)
         return True
 

@@ -53,7 +53,8 @@ COLUMNS = {
     ("internal.apiserver.k8s.io", "StorageVersion"): "Name,CommonEncodingVersion,"
     "StorageVersions,Age",
     ("kube-apiserver.internal.k8s.io", "StorageVersion"): "Name,SelectedVersion,Candidates,Age",
-    ("migration.k8s.io", "StorageState"): "Name,Current,Persisted,Heartbeat,Age,*Reporters",
+    ("migration.k8s.io", "StorageState"): "Name,Current,Persisted,Heartbeat,Age,*Reporters,"
+    "*Current-Hash,*Persisted-Hashes",
     ("storagemigration.k8s.io", "StorageVersionMigration"): "Name,Resource,Status,Progress,Age",
     ("", "ComponentStatus"): "Name,Status,Message,Error",
     ("networking.k8s.io", "IPAddress"): "Name,ParentRef",

@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.endpoints.tables import columns_for
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 META = {"name": "a", "creationTimestamp": "2026-01-05T00:00:00Z"}
 OLD, NEW = "migration.k8s.io", "storagemigration.k8s.io"
+V1, V2 = (
+    storage_version_hash(GroupVersion("tables.example.com", version).with_kind("Table"))
+    for version in ("v1", "v2")
+)
 
 
 def cells(group: str, kind: str, **fields: Any) -> list[object]:
@@ -33,14 +39,14 @@ def report(reporter: str, version_hash: str, beat: str | None) -> dict[str, Any]
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, ["a", "<unset>", "Unknown", "<unknown>", "5d", 0]),
+        ({}, ["a", "<unset>", "Unknown", "<unknown>", "5d", 0, "<unset>", "Unknown"]),
         (
             {
                 "currentStorageVersionHash": "h1",
                 "persistedStorageVersionHashes": ["h1", "Unknown"],
                 "lastHeartbeatTime": "2026-01-09T23:59:00Z",
             },
-            ["a", "h1", "h1,Unknown", "60s", "5d", 0],
+            ["a", "h1", "h1,Unknown", "60s", "5d", 0, "h1", "h1,Unknown"],
         ),
         (
             {
@@ -51,16 +57,24 @@ def report(reporter: str, version_hash: str, beat: str | None) -> dict[str, Any]
                     report("c", "h1", None),
                 ],
             },
-            ["a", "h1,h2", "Unknown", "30s", "5d", 3],
+            ["a", "h1,h2", "Unknown", "30s", "5d", 3, "h1,h2", "Unknown"],
         ),
         (
             {"currentStorageVersionHashes": [7, {}]},
-            ["a", "<unset>", "Unknown", "<unknown>", "5d", 2],
+            ["a", "<unset>", "Unknown", "<unknown>", "5d", 2, "<unset>", "Unknown"],
+        ),
+        (
+            {
+                "currentStorageVersionHash": V2,
+                "persistedStorageVersionHashes": [V1, V2, "h1"],
+            },
+            ["a", "v2", "v1,v2,h1", "<unknown>", "5d", 0, V2, f"{V1},{V2},h1"],
         ),
     ],
 )
 def test_states(status: dict[str, Any], expected: list[object]) -> None:
-    """The current hashes, persisted hashes, and the time since the last heartbeat."""
+    """The current and persisted versions, or their hashes if this server does not know them, and
+    the time since the last heartbeat."""
     assert cells(OLD, "StorageState", status=status) == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -173,6 +174,22 @@ async def test_a_migration_is_created_once() -> None:
     }
     assert await scene.act(create) == (False, None)
     assert scene.recorded.reasons() == ["MigrationRequested"]
+
+
+@pytest.mark.parametrize(
+    ("version", "named"),
+    [("example.org/v2", "example.org/v2 (hash h2)"), ("", "the version with hash h2")],
+)
+async def test_the_event_names_the_target_version(version: str, named: str) -> None:
+    """The hash stands in addition, or alone if the source knows only the hash."""
+    scene = Scene()
+    record = replace(RECORD, target="h2")
+    create = CreateMigration(
+        resource=WIDGETS, name="a", record=record, reason="now", version=version
+    )
+    await scene.act(create)
+    ((_, _, message),) = scene.recorded.events
+    assert message == f"now: all objects are rewritten as {named}"
 
 
 async def test_only_the_intended_migration_is_deleted() -> None:
