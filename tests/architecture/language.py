@@ -40,8 +40,8 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     # The name of the leader lock is part of a key in the store, which never changes.
-    "src/restow/apiserver/aggregated.py": ('"housekeeping"',),
-    "src/restow/controllers/manager.py": ('"housekeeping"',),
+    "src/restow/apiserver/aggregated.py": ("housekeeping",),
+    "src/restow/controllers/manager.py": ("housekeeping",),
     # The name of a rule set of ruff.
     "pyproject.toml": ("flake8-tidy-imports",),
 }
@@ -65,7 +65,7 @@ def find_words(path: Path) -> list[Finding]:
     allowed = ALLOWED.get(name, ())
     return [
         Finding(name, line, found.group(), piece.strip())
-        for line, piece in pieces
+        for line, piece in ((0, path.stem), *pieces)
         for found in WORDS.finditer(_CAMEL.sub(" ", piece).replace("_", " "))
         if not any(each in piece for each in allowed)
     ]
@@ -96,29 +96,46 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _python(text: str, name: str) -> Iterator[tuple[int, str]]:
-    """Names, comments and strings, of tests only the strings that are docstrings."""
+    """Names, comments and strings, of tests only the strings that are docstrings.
+
+    Comments on consecutive lines are one text, and so are adjacent strings.
+    """
     is_test = name.startswith("tests/")
     before = tokenize.NEWLINE
+    kind, block = tokenize.NEWLINE, list[tuple[int, str]]()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in (tokenize.NL, tokenize.COMMENT):
-            is_read = token.type == tokenize.COMMENT
-        else:
-            is_docstring = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-            is_string = token.type == tokenize.STRING and (is_docstring or not is_test)
-            is_read = is_string or token.type == tokenize.NAME
+        is_comment = token.type == tokenize.COMMENT
+        is_docstring = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        is_string = token.type == tokenize.STRING and (is_docstring or not is_test)
+        if token.type == tokenize.NL:
+            continue
+        if token.type != kind:
+            yield from _block(block)
+            kind, block = token.type, []
+        if is_comment or is_string:
+            string = token.string.lstrip("rbfRBF").strip("\"'") if is_string else token.string
+            begin = token.start[0]
+            block += [(begin + row, line) for row, line in enumerate(string.split("\n"))]
+        elif token.type == tokenize.NAME:
+            yield token.start[0], token.string
+        if not is_comment:
             before = token.type
-        if is_read:
-            for offset, piece in _lines(token.string):
-                yield token.start[0] + offset - 1, piece
+    yield from _block(block)
 
 
-def main() -> None:
-    """Prints the findings of the files on the command line, or of all files."""
+def _block(block: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    for row, piece in _lines("\n".join(line for _, line in block)):
+        yield block[row - 1][0], piece
+
+
+def main() -> int:
+    """Prints the findings of the files on the command line, or of all files; 1 if there are any."""
     found = [each for path in files_to_scan(*sys.argv[1:]) for each in find_words(path)]
     for each in found:
         sys.stdout.write(f"{each.path}:{each.line}: {each.word}: {each.text[:120]}\n")
     sys.stdout.write(f"{len(found)} findings\n")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -35,6 +35,9 @@ def test_no_replaced_words() -> None:
         ("docs/a.md", "A client who has\nnot shown a token\n", ["who has not shown"]),
         ("docs/a.md", "A stranger\nis here\n", ["stranger"]),
         ("docs/a.md", "Doorstep, wishbone, mending-free.\n", ["mending"]),
+        ("src/a.py", "# It is in\n# the way.\n", ["in the way"]),
+        ("src/a.py", 'log(\n    "in the "\n    "way"\n)\n', ["in the way"]),
+        ("tests/test_nobody.py", "", ["nobody"]),
         ("src/a.html", "<p>nobody</p>\n", ["nobody"]),
     ],
 )
