@@ -120,6 +120,7 @@ def _record_change(
         current=shown,
         heartbeat=now.wall,
     )
+    # KEP-2343 4.5: what discovery shows, and when it was checked
     # KEP-2343 4.14: heartbeat, current hash and appended hash in one update
     update = UpdateState(
         resource=view.resource.group_resource,

@@ -232,7 +232,7 @@ def _report(
     if not is_due_now and not silent and not memory.owed:
         return None
     kept = {name: each for name, each in known.items() if name not in silent}
-    # KEP-2343 4.31: update or create the own element
+    # KEP-2343 4.26, 4.31: update or create the own element
     reports = tuple({**kept, **said}.values())
     # KEP-2343 4.30: append the hash of the local server
     persisted = appended(status.persisted, memory.owed)
