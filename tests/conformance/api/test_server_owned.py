@@ -515,7 +515,16 @@ async def test_other_leases_may_change(owned: RunningServer) -> None:
         ),
         (
             STATES,
-            ["Name", "Current", "Persisted", "Heartbeat", "Age", "Reporters"],
+            [
+                "Name",
+                "Current",
+                "Persisted",
+                "Heartbeat",
+                "Age",
+                "Reporters",
+                "Current-Hash",
+                "Persisted-Hashes",
+            ],
             ["deployments.apps", "<unset>", "Unknown,h", "<unknown>"],
         ),
     ],

@@ -75,8 +75,6 @@ class CreateMigration:
     name: str
     record: MigrationRecord
     reason: str
-    version: str = ""
-    """The apiVersion of the target; empty if only its hash is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

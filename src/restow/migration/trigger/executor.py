@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, assert_never
 
 from restow.apimachinery.names import GroupVersion, GroupVersionResource
 from restow.apimachinery.status import AlreadyExists, Conflict, Invalid, NotFound
+from restow.apimachinery.version_hash import version_of_hash
 from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
@@ -174,9 +175,7 @@ class Executor:
             made = await self._client.create(api, _request(action, api), options=_OPTIONS)
         except AlreadyExists:
             return False
-        target = f"the version with hash {action.record.target}"
-        if action.version:
-            target = f"{action.version} (hash {action.record.target})"
+        target = _version_text(action.record.target)
         message = f"{action.reason}: all objects are rewritten as {target}"
         self._recorder.event(made, MIGRATION_REQUESTED, message)
         return True
@@ -237,4 +236,10 @@ def _api_of(ref: MigrationRef) -> GroupVersionResource:
 
 def _status_text(status: StateStatus) -> str:
     keys = "" if status.keys == PLAIN else f", under the keys {', '.join(status.keys)}"
-    return f"objects may be stored as {', '.join(status.persisted)}{keys}"
+    return f"objects may be stored as {', '.join(map(_version_text, status.persisted))}{keys}"
+
+
+def _version_text(version_hash: str) -> str:
+    """As in `v1 (hash qFsyl6wFWjQ=)`; the hash alone if this process does not know the version."""
+    version = version_of_hash(version_hash)
+    return version_hash if version is None else f"{version} (hash {version_hash})"

@@ -34,7 +34,6 @@ from restow.migration.trigger.values import (
     Now,
     Settings,
     StateSeen,
-    StorageVersionReading,
     TriggerView,
 )
 
@@ -189,9 +188,6 @@ def _launch(view: TriggerView, state: StateSeen, wanted: MigrationRecord) -> lis
     reason = f"objects may be stored {other} than the current one"
     if view.lists_more and not is_by_version:
         reason = "status.storedVersions of the CRD lists versions that no object is stored in"
-    version = ""
-    if isinstance(view.reading, StorageVersionReading) and view.reading.common == wanted.target:
-        version = view.reading.common_version
     return [
         *(
             DeleteMigration(ref=each.ref, reason="a new migration replaces it")
@@ -203,7 +199,6 @@ def _launch(view: TriggerView, state: StateSeen, wanted: MigrationRecord) -> lis
             name=name_of(resource, wanted),
             record=wanted,
             reason=reason,
-            version=version,
         ),
     ]
 

@@ -53,7 +53,6 @@ def reading_of(
         resource_version=str(metadata.get("resourceVersion") or ""),
         epoch=str(annotations.get(EPOCH_ANNOTATION) or ""),
         common="" if common == UNKNOWN else common,
-        common_version="" if common == UNKNOWN else status.common_encoding_version or "",
         written=written,
         follows=follows,
         key=said.agreed or IDENTITY,

@@ -76,8 +76,6 @@ class StorageVersionReading:
     """The epoch of the agreement; empty where servers keep none, as in real Kubernetes."""
     common: str = ""
     """The hash of the version that all servers write; empty if they do not agree."""
-    common_version: str = ""
-    """The apiVersion of that hash."""
     written: frozenset[str] = frozenset()
     """The hashes of all versions that servers write, or wrote since the reading before."""
     follows: bool = False

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from restow.apimachinery import status
-from restow.apimachinery.names import GroupResource
+from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.status import AlreadyExists, Conflict
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, Object
 from restow.migration.migration_objects import REQUESTS
 from restow.migration.migration_values import MigrationRecord, MigrationRef
@@ -40,6 +41,7 @@ from tests.unit.migration.trigger.fake_kubernetes import (
 from tests.unit.migration.trigger.stage import Recorded
 
 RESOURCE = WIDGETS.group_resource
+KIND = GroupVersionKind("example.org", "v2", "Widget")
 HEARTBEAT = datetime(2024, 1, 1, tzinfo=UTC)
 RECORD = MigrationRecord(target="h2", state_uid="u", change="7")
 UNKNOWN_STATUS = StateStatus(persisted=(UNKNOWN,), current="h2", heartbeat=HEARTBEAT)
@@ -176,16 +178,14 @@ async def test_a_migration_is_created_once() -> None:
     assert scene.recorded.reasons() == ["MigrationRequested"]
 
 
-@pytest.mark.parametrize(
-    ("version", "named"),
-    [("example.org/v2", "example.org/v2 (hash h2)"), ("", "the version with hash h2")],
-)
-async def test_the_event_names_the_target_version(version: str, named: str) -> None:
-    """The hash stands in addition, or alone if the source knows only the hash."""
+@pytest.mark.parametrize("kind", [KIND, None])
+async def test_the_event_names_the_target_version(kind: GroupVersionKind | None) -> None:
+    """The hash stands in addition, or alone if this process has not computed it."""
     scene = Scene()
-    record = replace(RECORD, target="h2")
+    target = "h2" if kind is None else storage_version_hash(kind)
+    named = "h2" if kind is None else f"v2 (hash {target})"
     create = CreateMigration(
-        resource=WIDGETS, name="a", record=record, reason="now", version=version
+        resource=WIDGETS, name="a", record=replace(RECORD, target=target), reason="now"
     )
     await scene.act(create)
     ((_, _, message),) = scene.recorded.events

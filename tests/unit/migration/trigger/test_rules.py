@@ -160,7 +160,6 @@ def test_a_storage_version_is_read_as_hashes() -> None:
         resource_version="12",
         epoch="7",
         common=hash_of("v1"),
-        common_version="apps/v1",
         written=frozenset({hash_of("v1"), hash_of("v2")}),
         follows=True,
     )
