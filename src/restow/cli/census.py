@@ -396,7 +396,8 @@ def _summary(census: Census, address: str) -> Iterator[str]:
         case CensusVerdict.STALE:
             yield f"in an old version: {census.of(CensusVerdict.STALE):,} objects"
         case CensusVerdict.UNDECIDED:
-            yield f"{judged:,} objects checked, none found in an old version"
+            right = census.of(CensusVerdict.RIGHT)
+            yield f"in the target version: {right:,} of {judged:,} objects"
         case CensusVerdict.RIGHT:
             yield f"{judged:,} objects checked, all in the target version"
         case CensusVerdict.NO_TARGET if census.objects:

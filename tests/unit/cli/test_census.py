@@ -100,7 +100,10 @@ def test_stale_objects(store: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_undecided(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 4 if the stored version cannot be determined."""
     assert run(store, "secrets", "--target", "secrets=v1") == 4
-    assert "undecided: 2 objects" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "in the target version: 0 of 2 objects" in shown
+    assert "undecided: 2 objects" in shown
+    assert "checked" not in shown
 
 
 def test_clean(store: str, capsys: pytest.CaptureFixture[str]) -> None:
