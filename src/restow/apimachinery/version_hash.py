@@ -17,7 +17,7 @@ HASH_BYTES: Final = 8
 KNOWN_MAX: Final = 4096
 
 _known: Final[dict[str, str]] = {}
-"""The API versions of the hashes that this process has computed, the last ones."""
+"""The `apiVersion` of each hash that this process has computed, the last ones."""
 
 
 @lru_cache(maxsize=KNOWN_MAX)
@@ -29,12 +29,12 @@ def storage_version_hash(kind: GroupVersionKind) -> str:
     found = base64.b64encode(hashlib.sha256(text.encode()).digest()[:HASH_BYTES]).decode("ascii")
     if len(_known) >= KNOWN_MAX:
         del _known[next(iter(_known))]
-    _known[found] = kind.version
+    _known[found] = kind.api_version
     return found
 
 
-def version_of_hash(version_hash: str) -> str | None:
-    """Return the version of a hash for display; None if this process has not computed the hash.
+def api_version_of_hash(version_hash: str) -> str | None:
+    """Return the `apiVersion` of a hash for display; None if this process has not computed it.
 
     Only for people: no decision may depend on it.
     """

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from restow.apimachinery.version_hash import version_of_hash
+from restow.apimachinery.version_hash import api_version_of_hash
 from restow.apis.migration_v1alpha1 import UNKNOWN_HASH
 from restow.endpoints.tables.columns import AGE, NAME, TableColumns, column, wide
 from restow.endpoints.tables.values import (
@@ -76,10 +76,11 @@ def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
     last = max((beat for beat in beats if beat is not None), default=None)
     hashes = [each for each in reported if each] or [current] * bool(current)
     persisted = texts(obj, "status", "persistedStorageVersionHashes") or [UNKNOWN_HASH]
+    group = text(obj, "spec", "resource", "group")
     return [
         _name(obj),
-        some_of(map(_version, hashes), empty=UNSET),
-        ",".join(map(_version, persisted)),
+        some_of((_version(each, group) for each in hashes), empty=UNSET),
+        ",".join(_version(each, group) for each in persisted),
         UNKNOWN if last is None else human_duration(now - last),
         age(obj, now),
         len(reports),
@@ -88,9 +89,12 @@ def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
     ]
 
 
-def _version(version_hash: str) -> str:
-    """The version of a hash, or the hash if this server does not know the version."""
-    return version_of_hash(version_hash) or version_hash
+def _version(version_hash: str, group: str) -> str:
+    """The version of a hash, or the hash if this server does not know the version; with the group
+    if that is not the group of the resource: it may be stored in versions of an earlier group."""
+    api_version = api_version_of_hash(version_hash) or version_hash
+    prefix = f"{group}/" if group else ""
+    return api_version.removeprefix(prefix)
 
 
 def _storage_version_migration(obj: Mapping[str, Any], now: datetime) -> list[object]:

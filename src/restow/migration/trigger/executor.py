@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, assert_never
 
 from restow.apimachinery.names import GroupVersion, GroupVersionResource
 from restow.apimachinery.status import AlreadyExists, Conflict, Invalid, NotFound
-from restow.apimachinery.version_hash import version_of_hash
+from restow.apimachinery.version_hash import api_version_of_hash
 from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
@@ -240,6 +240,6 @@ def _status_text(status: StateStatus) -> str:
 
 
 def _version_text(version_hash: str) -> str:
-    """As in `v1 (hash qFsyl6wFWjQ=)`; the hash alone if this process does not know the version."""
-    version = version_of_hash(version_hash)
+    """As in `apps/v1 (hash …)`; the hash alone if this process does not know the version."""
+    version = api_version_of_hash(version_hash)
     return version_hash if version is None else f"{version} (hash {version_hash})"

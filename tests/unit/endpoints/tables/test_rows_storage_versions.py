@@ -14,9 +14,9 @@ from restow.endpoints.tables import columns_for
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 META = {"name": "a", "creationTimestamp": "2026-01-05T00:00:00Z"}
 OLD, NEW = "migration.k8s.io", "storagemigration.k8s.io"
-V1, V2 = (
-    storage_version_hash(GroupVersion("tables.example.com", version).with_kind("Table"))
-    for version in ("v1", "v2")
+V1, V2, OLD_V1 = (
+    storage_version_hash(GroupVersion(group, version).with_kind("Table"))
+    for group, version in (("example.com", "v1"), ("example.com", "v2"), ("old.example.com", "v1"))
 )
 
 
@@ -66,16 +66,20 @@ def report(reporter: str, version_hash: str, beat: str | None) -> dict[str, Any]
         (
             {
                 "currentStorageVersionHash": V2,
-                "persistedStorageVersionHashes": [V1, V2, "h1"],
+                "persistedStorageVersionHashes": [OLD_V1, V1, "h1"],
             },
-            ["a", "v2", "v1,v2,h1", "<unknown>", "5d", 0, V2, f"{V1},{V2},h1"],
+            [
+                *("a", "v2", "old.example.com/v1,v1,h1", "<unknown>", "5d", 0),
+                *(V2, f"{OLD_V1},{V1},h1"),
+            ],
         ),
     ],
 )
 def test_states(status: dict[str, Any], expected: list[object]) -> None:
     """The current and persisted versions, or their hashes if this server does not know them, and
     the time since the last heartbeat."""
-    assert cells(OLD, "StorageState", status=status) == expected
+    spec = {"resource": {"group": "example.com", "resource": "tables"}}
+    assert cells(OLD, "StorageState", spec=spec, status=status) == expected
 
 
 @pytest.mark.parametrize("group", [OLD, NEW])

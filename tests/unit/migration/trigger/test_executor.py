@@ -183,7 +183,7 @@ async def test_the_event_names_the_target_version(kind: GroupVersionKind | None)
     """The hash stands in addition, or alone if this process has not computed it."""
     scene = Scene()
     target = "h2" if kind is None else storage_version_hash(kind)
-    named = "h2" if kind is None else f"v2 (hash {target})"
+    named = "h2" if kind is None else f"example.org/v2 (hash {target})"
     create = CreateMigration(
         resource=WIDGETS, name="a", record=replace(RECORD, target=target), reason="now"
     )
