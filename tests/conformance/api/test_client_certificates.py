@@ -127,7 +127,7 @@ async def server(tmp_path: Path) -> AsyncIterator[CertificateServer]:
     runtime = Runtime.system()
     server = make_certificate(tmp_path / "server", name="server")
     people, proxies, others = (
-        CertificateAuthority(tmp_path, name) for name in ("people", "proxies", "strangers")
+        CertificateAuthority(tmp_path, name) for name in ("people", "proxies", "others")
     )
     authenticators = await Authenticators.load(
         AuthenticationOptions(

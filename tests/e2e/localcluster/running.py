@@ -94,7 +94,9 @@ class Up:
         """Pauses a server (SIGSTOP) while it does not hold the write lock of the file; returns
         its PID."""
         pid = self.pids()[name]
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
         while True:
+            assert time.monotonic() < deadline, f"{name} holds the write lock each time"
             os.kill(pid, signal.SIGSTOP)
             with closing(sqlite3.connect(self.data_dir / "store.db", timeout=1.0)) as store:
                 try:
