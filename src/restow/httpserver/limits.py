@@ -71,8 +71,8 @@ class Limits:
     unauthenticated_work_seconds: float = 0.000_1
     """Unauthenticated work budget: the share of an iteration of the event loop, in CPU seconds,
     that all unauthenticated connections together get for accepts, steps of TLS handshakes and
-    requests. The rest is queued, so authenticated clients wait no longer than this, however many
-    connections there are."""
+    requests. The rest is queued, so authenticated clients wait no longer than this and one work
+    item, such as a step of a handshake, however many connections there are."""
 
     streams_seconds: float = 0.002
     """Share of an iteration of the event loop for all pulled streams (long lists) together; a piece
