@@ -136,7 +136,7 @@ wheel: environment-run ## Build the wheel and the source archive into dist/
 # uv is used for this only. UPGRADE=1 takes the newest versions.
 COMPILE = $(LOCK_BIN)/uv pip compile --quiet --no-config \
   --universal --python-version 3.11 --generate-hashes \
-  --no-emit-index-url --no-emit-find-links --no-annotate \
+  --no-emit-index-url --no-emit-find-links --no-annotate --no-strip-extras \
   --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
 .PHONY: lock

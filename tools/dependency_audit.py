@@ -52,7 +52,7 @@ LICENCE_CHARACTERS_MAX: Final = 100
 """Some packages put the whole text into the field for the name."""
 
 _PIN: Final = re.compile(
-    r"(?P<name>[a-z0-9-]+)==(?P<version>[A-Za-z0-9.!+]+)"
+    r"(?P<name>[a-z0-9-]+)(?:\[[a-z0-9, -]+\])?==(?P<version>[A-Za-z0-9.!+]+)"
     r"(?: ; (?P<marker>[A-Za-z0-9_ .'<>=!()]+?))?"
     r"(?: ?--hash=sha256:[0-9a-f]{64})+"
 )
@@ -102,7 +102,7 @@ def audit() -> Iterator[str]:
 
 
 def read_lock(text: str) -> tuple[list[Pin], list[str]]:
-    """The pins, and the lines that are not a name, a version, an optional marker, and hashes."""
+    """The pins, and the lines that are not a name, version, optional extras and marker, hashes."""
     joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
     pins: list[Pin] = []
     problems: list[str] = []

@@ -48,10 +48,10 @@ def _entries(lock: str) -> list[str]:
 
 @each_lock
 def test_every_entry_is_a_pin_with_hashes(lock: str) -> None:
-    """An entry has a name, one version, optionally a marker, and hashes. No host and no path is
-    allowed."""
+    """An entry has a name, one version, optionally extras and a marker, and hashes. No host and no
+    path is allowed."""
     pin = re.compile(
-        r"[a-z0-9-]+==[A-Za-z0-9.!+]+"
+        r"[a-z0-9-]+(?:\[[a-z0-9, -]+\])?==[A-Za-z0-9.!+]+"
         r"(?: ; [A-Za-z0-9_ .'<>=!()]+?)?"
         r"(?: ?--hash=sha256:[0-9a-f]{64})+"
     )
@@ -69,7 +69,9 @@ def test_the_lock_satisfies_the_project(lock: str) -> None:
     """Every declared dependency is pinned, to a version inside its range."""
     pins = {
         canonicalize_name(name): version
-        for name, version in (entry.split()[0].split("==") for entry in _entries(lock))
+        for name, version in re.findall(
+            r"^([a-z0-9-]+)(?:\[.*?\])?==(\S+)", "\n".join(_entries(lock)), flags=re.MULTILINE
+        )
     }
     wanted = [Requirement(text) for text in SOURCES[lock]]
     outside = [
