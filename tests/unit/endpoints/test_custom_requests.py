@@ -8,15 +8,17 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.endpoints.handlers import watch as watch_handler
 from restow.registry.catalog import builtin_catalog
 from restow.storage.memory import MemoryStorage
-from tests.conformance.api.servers import start_server
+from tests.conformance.api.servers import RunningServer, start_server
 from tests.support.api_client import (
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
     TABLE,
     ApiClient,
+    WatchStream,
 )
 from tests.unit.endpoints.custom_kinds import GROUP, gadget, gadgets
 
@@ -25,16 +27,21 @@ OLD = f"/apis/{GROUP}/v1beta1/namespaces/default/gadgets"
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[ApiClient]:
+async def server() -> AsyncIterator[RunningServer]:
     catalog = builtin_catalog()
     storage = MemoryStorage()
     server = await start_server(storage, catalog)
     namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}
     await server.client.post("/api/v1/namespaces", namespace)
     catalog.host(gadgets())
-    yield server.client
+    yield server
     await server.stop()
     await storage.close()
+
+
+@pytest.fixture
+def client(server: RunningServer) -> ApiClient:
+    return server.client
 
 
 async def _made(client: ApiClient, *objects: dict[str, Any]) -> None:
@@ -224,6 +231,37 @@ async def test_generated_names(client: ApiClient) -> None:
     names = {(await client.post(BASE, unnamed)).json["metadata"]["name"] for _ in range(3)}
     assert len(names) == 3
     assert all(name.startswith("made-") for name in names)
+
+
+async def _read_all(watch: WatchStream) -> None:
+    """Read bookmarks until the stream ends. Raises TimeoutError if it stays open and silent."""
+    while (event := await watch.next(seconds=0.3)) is not None:
+        assert event["type"] == "BOOKMARK"
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+async def test_a_watch_outlives_a_removed_resource(
+    client: ApiClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch, *, is_served: bool
+) -> None:
+    """The watch of a removed resource ends after a delay, so that clients get the change of the CRD
+    first; it gets no bookmark. The watch of a replaced resource ends at once."""
+    monkeypatch.setattr(watch_handler, "REMOVED_SECONDS", 3600.0)
+    monkeypatch.setattr(watch_handler, "BOOKMARK_SECONDS", 0.05)
+    watch = await client.watch(f"{BASE}?watch=1&allowWatchBookmarks=true")
+    before = server.assembly.catalog.named(GROUP, "gadgets")
+    assert before is not None
+    if is_served:
+        server.assembly.catalog.host(gadgets())
+    else:
+        server.assembly.catalog.drop(GROUP, "gadgets")
+    server.assembly.store.forget(before)
+    if is_served:
+        await _read_all(watch)
+        return
+    assert (await client.get(BASE)).status == 404
+    with pytest.raises(TimeoutError):  # bookmarks that were sent before the removal arrive first
+        await _read_all(watch)
+    await watch.close()
 
 
 async def test_a_watch_by_a_declared_field(client: ApiClient) -> None:

@@ -5,7 +5,8 @@ it has no task and no queue. When a cache changes, all its watchers are flushed 
 iteration of the event loop; watchers of the same changes in the same form share the encoded bytes.
 A watcher whose client is slow is skipped until it can take more; one that falls out of the ring
 gets 410 Expired and has to list again. When a cache is closed because its resource has changed, its
-watches end, and clients start new ones.
+watches end, and clients start new ones. If the resource is not served any more, they end
+`REMOVED_SECONDS` later.
 
 Where a webhook converts objects, a watcher processes the changes in batches and waits for those not
 converted yet (`watch_conversion`). Selectors apply to the objects as the client gets them.
@@ -48,6 +49,10 @@ BOOKMARK_SECONDS: Final = 60.0
 INITIAL_ITEMS_PER_WRITE: Final = 100
 CHANGES_AT_ONCE: Final = 100
 """Changes whose objects are converted in one batch."""
+REMOVED_SECONDS: Final = 1.0
+"""How long a watch outlives its resource, as in kube-apiserver. The client gets the change of the
+CRD by another watch; if this one ended first, the client would start it again and get a 404, which
+stops some operators."""
 
 _ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
 _END_OF_INITIAL = {"k8s.io/initial-events-end": "true"}
@@ -258,8 +263,17 @@ class WatchResponse:
             found = {broken.key: broken.damage or ""}
             self.fail(self._server.store.damaged(self._resource, found))
         elif self._cache.is_closed:
-            self._end()
+            self._end_with_cache()
         return False
+
+    def _end_with_cache(self) -> None:
+        """End, because the cache gets no more changes: at once if the client can start again."""
+        info = self._context.info
+        if self._server.catalog.find(info.group, info.version, info.resource) is not None:
+            self._end()
+            return
+        self._timers[0].cancel()
+        self._timers[0] = self._server.runtime.clock.call_later(REMOVED_SECONDS, self._end)
 
     def _send_changes(self, writer: StreamWriter, changes: list[WatchCacheEvent]) -> None:
         chunks = (
@@ -276,7 +290,7 @@ class WatchResponse:
         """Wait for conversions; end the watch if the resource has changed, as none will finish
         then."""
         if self._cache.is_closed:
-            self._end()
+            self._end_with_cache()
 
     def _translated(
         self, translation: Translation, changes: list[WatchCacheEvent]
@@ -420,6 +434,8 @@ class WatchResponse:
         writer = self._writer
         if writer is None or writer.closed or not writer.writable or self._initial is not None:
             return
+        if self._cache.is_closed:
+            return  # it does not get the changes up to this position
         self.flush()
         if self._cursor == self._cache.cursor_end and not writer.closed:
             self._after = max(self._after, self._server.store.position)
