@@ -30,7 +30,7 @@ from restow.admission.matchers import (
     is_exempt,
     is_namespace,
 )
-from restow.admission.offload import OffloadedEvaluations
+from restow.request.offload import OffloadedEvaluations
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_compiled import (
     CompiledPolicy,

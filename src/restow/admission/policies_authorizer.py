@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.admission.offload import called_on_loop
+from restow.request.offload import called_on_loop
 from restow.admission.request_values import namespace_of
 from restow.admission.review import Attributes
 from restow.apimachinery.structural.cel.admission import (

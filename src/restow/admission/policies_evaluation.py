@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from restow.admission.offload import COST_ON_LOOP_MAX
+from restow.request.offload import COST_ON_LOOP_MAX
 from restow.admission.policies_compiled import Compiled, CompiledPolicy, Validation
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import (

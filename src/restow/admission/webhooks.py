@@ -25,10 +25,10 @@ from typing import Any, Final
 import orjson
 
 from restow.admission.matchers import Hosted, Namespaces
-from restow.admission.offload import OffloadedEvaluations
+from restow.request.offload import OffloadedEvaluations
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes, WriteOf, renamed
-from restow.admission.slot_queue import TOO_LATE
+from restow.request.slot_queue import TOO_LATE
 from restow.admission.webhooks_conditions import (
     AuthorizerValues,
     conditions_hold,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from restow.admission.matchers import Hosted
-from restow.admission.offload import COST_ON_LOOP_MAX, OffloadedEvaluations
+from restow.request.offload import COST_ON_LOOP_MAX, OffloadedEvaluations
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes
 from restow.admission.webhooks_index import AdmissionWebhook

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from restow.admission.slot_queue import TOO_LATE, SlotQueue
+from restow.request.slot_queue import TOO_LATE, SlotQueue
 from restow.aggregator.exchanges import BackendRequest
 from restow.aggregator.interface import ServiceRef
 from restow.aggregator.pools import BackendBusy, BackendLimits, Pool

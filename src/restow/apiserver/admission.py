@@ -15,7 +15,7 @@ from restow.admission.certificate_signing import RequesterStamp, SignerPermissio
 from restow.admission.defaults import ClaimDefaults, PodDefaults
 from restow.admission.limit_ranger import LimitChecks, LimitDefaults, LimitRanges
 from restow.admission.matchers import Namespaces
-from restow.admission.offload import OffloadedEvaluations
+from restow.request.offload import OffloadedEvaluations
 from restow.admission.policies import Policies
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_rights import ParamRights

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from restow.admission import Attributes
-from restow.admission.offload import OffloadedEvaluations
+from restow.request.offload import OffloadedEvaluations
 from tests.conformance.api.policies.cases import (
     BINDINGS,
     GROUP,

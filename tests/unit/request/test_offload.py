@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from restow.admission.offload import COST_ON_LOOP_MAX, OffloadedEvaluations, called_on_loop
+from restow.request.offload import COST_ON_LOOP_MAX, OffloadedEvaluations, called_on_loop
 from restow.admission.review import Attributes
 from restow.aio import Runtime
 from restow.apimachinery import status

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from restow.admission.review import Attributes
-from restow.admission.slot_queue import TOO_LATE, QueuedSlot, SlotQueue
+from restow.request.slot_queue import TOO_LATE, QueuedSlot, SlotQueue
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.request.slots import SlotPool
