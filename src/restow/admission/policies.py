@@ -30,7 +30,6 @@ from restow.admission.matchers import (
     is_exempt,
     is_namespace,
 )
-from restow.request.offload import OffloadedEvaluations
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_compiled import (
     CompiledPolicy,
@@ -60,6 +59,7 @@ from restow.registry.errors import DoAgain
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.store_informer import StoreInformer
+from restow.request.offload import Offload
 
 POLICIES: Final = "validatingadmissionpolicies"
 BINDINGS: Final = "validatingadmissionpolicybindings"
@@ -99,14 +99,14 @@ class Policies:
         runtime: Runtime,
         *,
         authorizer: Authorizer,
-        offloaded: OffloadedEvaluations,
+        offload: Offload,
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_changed` is called when the set of matching writes may have changed."""
         self._catalog = catalog
         self._clock = runtime.clock
         self._authorizer = authorizer
-        self._offloaded = offloaded
+        self._offload = offload
         self._on_changed = on_changed
         self._namespaces = Namespaces(store, catalog)
         self._params = Params(store, catalog)
@@ -216,7 +216,7 @@ class Policies:
         while True:
             outcome = None
             if isinstance(step, NeedsOffload):
-                outcome = await self._offloaded.run(step.run, reviewed.attributes)
+                outcome = await self._offload.run(reviewed.attributes.context, step.run)
                 spent = 0
             else:
                 spent += step

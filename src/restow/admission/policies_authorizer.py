@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.request.offload import called_on_loop
 from restow.admission.request_values import namespace_of
 from restow.admission.review import Attributes
 from restow.apimachinery.structural.cel.admission import (
@@ -23,6 +22,7 @@ from restow.apimachinery.structural.cel.library_authorizer import (
 from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue as CelAuthorizer
 from restow.authorization.authorizer import Authorizer
 from restow.request.context import User
+from restow.request.offload import called_on_loop
 from restow.request.request_info import RequestInfo, access_question
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from restow.request.offload import COST_ON_LOOP_MAX
 from restow.admission.policies_compiled import Compiled, CompiledPolicy, Validation
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import (
@@ -29,7 +28,7 @@ from restow.apimachinery.structural.cel.admission import (
 )
 from restow.apimachinery.structural.cel.budget import OBJECT_COST_MAX
 from restow.apimachinery.structural.cel.program import EvaluationOutcome
-from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.run import COST_ON_LOOP_MAX, Trial
 from restow.apimachinery.structural.cel.values import TrialOver
 from restow.registry.errors import DoAgain
 

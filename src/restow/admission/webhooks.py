@@ -25,10 +25,8 @@ from typing import Any, Final
 import orjson
 
 from restow.admission.matchers import Hosted, Namespaces
-from restow.request.offload import OffloadedEvaluations
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes, WriteOf, renamed
-from restow.request.slot_queue import TOO_LATE
 from restow.admission.webhooks_conditions import (
     AuthorizerValues,
     conditions_hold,
@@ -50,6 +48,8 @@ from restow.apimachinery.admission_review import (
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.registry.resource import Object
+from restow.request.offload import Offload
+from restow.request.slot_queue import TOO_LATE
 
 PARALLEL_CALLS_MAX: Final = 64
 """Maximum number of validating webhooks called concurrently for one write."""
@@ -66,7 +66,7 @@ class WebhookDependencies:
     namespaces: Namespaces
     metrics: WebhookMetrics
     runtime: Runtime
-    offloaded: OffloadedEvaluations
+    offload: Offload
     authorizer: AuthorizerValues = no_authorizer
 
 
@@ -214,7 +214,7 @@ class _WebhookCaller:
             obj=await in_version(attributes, hosted, attributes.obj),
             old=await in_version(attributes, hosted, attributes.old),
             authorizer=self._dependencies.authorizer,
-            offloaded=self._dependencies.offloaded,
+            offload=self._dependencies.offload,
         )
         if not holds:
             self._dependencies.metrics.excluded(hook.name, self._type, attributes.operation)

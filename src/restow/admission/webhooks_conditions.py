@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 from restow.admission.matchers import Hosted
-from restow.request.offload import COST_ON_LOOP_MAX, OffloadedEvaluations
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes
 from restow.admission.webhooks_index import AdmissionWebhook
@@ -27,9 +26,10 @@ from restow.apimachinery.structural.cel.admission import (
 )
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.program import EvaluationOutcome
-from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.run import COST_ON_LOOP_MAX, Trial
 from restow.apimachinery.structural.cel.values import TrialOver
 from restow.registry.resource import Object
+from restow.request.offload import Offload
 
 COST_MAX: Final = 2_500_000
 """Cost budget of all match conditions of one webhook for one write."""
@@ -52,7 +52,7 @@ async def conditions_hold(
     obj: Object | None,
     old: Object | None,
     authorizer: AuthorizerValues,
-    offloaded: OffloadedEvaluations,
+    offload: Offload,
 ) -> bool:
     """Return whether all match conditions are true. Raises a 403 on an evaluation error, unless the
     failure policy is `Ignore`."""
@@ -74,7 +74,7 @@ async def conditions_hold(
         try:
             outcome = run(Trial(COST_ON_LOOP_MAX))
         except TrialOver:
-            outcome = await offloaded.run(run, attributes)
+            outcome = await offload.run(attributes.context, run)
         cost_left -= outcome.cost
         if outcome.error:
             problems.append(

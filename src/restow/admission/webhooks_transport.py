@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from restow.request.slot_queue import TOO_LATE, SlotQueue
 from restow.aggregator.exchanges import BackendRequest
 from restow.aggregator.interface import ServiceRef
 from restow.aggregator.pools import BackendBusy, BackendLimits, Pool
@@ -41,6 +40,7 @@ from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
 from restow.registry.resource import Object
 from restow.request.context import User
+from restow.request.slot_queue import TOO_LATE, SlotQueue
 from restow.request.slots import SlotPool
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024

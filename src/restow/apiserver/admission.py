@@ -15,7 +15,6 @@ from restow.admission.certificate_signing import RequesterStamp, SignerPermissio
 from restow.admission.defaults import ClaimDefaults, PodDefaults
 from restow.admission.limit_ranger import LimitChecks, LimitDefaults, LimitRanges
 from restow.admission.matchers import Namespaces
-from restow.request.offload import OffloadedEvaluations
 from restow.admission.policies import Policies
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_rights import ParamRights
@@ -31,6 +30,7 @@ from restow.authorization import Authorizer
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
 from restow.request.metrics import Metrics
+from restow.request.offload import Offload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +61,13 @@ class AdmissionParts:
         *,
         authorizer: Authorizer,
         plugins: OwnPlugins,
+        offload: Offload,
         allows_loopback: bool = False,
     ) -> None:
         """`allows_loopback`: whether webhooks behind a Service may run on this machine."""
         self._calls = HookCalls(
             StoredServices(store, catalog), runtime, allows_loopback=allows_loopback
         )
-        self._offloaded = OffloadedEvaluations(runtime)
         self._metrics = WebhookMetrics()
         mutating, validating = (
             WebhookIndex(kind, store, catalog, runtime, on_changed=self._hooks_changed)
@@ -79,7 +79,7 @@ class AdmissionParts:
             catalog,
             runtime,
             authorizer=authorizer,
-            offloaded=self._offloaded,
+            offload=offload,
             on_changed=self.forget,
         )
         self._limits = LimitRanges(store, catalog, runtime, on_changed=self.forget)
@@ -93,7 +93,7 @@ class AdmissionParts:
             namespaces=Namespaces(store, catalog),
             metrics=self._metrics,
             runtime=runtime,
-            offloaded=self._offloaded,
+            offload=offload,
             authorizer=partial(authorizer_values, authorizer),
         )
         mutations: list[Mutation] = [
@@ -141,7 +141,6 @@ class AdmissionParts:
         for quota in self._quotas:
             await quota.close()
         await self._calls.close()
-        self._offloaded.close()
 
     def publish(self, metrics: Metrics) -> None:
         self._metrics.publish(metrics)

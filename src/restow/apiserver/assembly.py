@@ -74,6 +74,7 @@ class Assembly:
         await self.custom.close()
         await self.tasks.close()
         await self.admission.close()
+        self.server.offload.close()
         await self.webhooks.close()
         if self.rbac is not None:
             await self.rbac.close()

@@ -102,6 +102,7 @@ def build_access(
         runtime,
         authorizer=authorizer,
         plugins=_plugins(foundation, options, rbac),
+        offload=registry.offload,
         allows_loopback=aggregation is not None and aggregation.allows_loopback,
     )
     admission.publish(foundation.metrics)

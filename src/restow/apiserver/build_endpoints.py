@@ -128,6 +128,7 @@ def _build_server(
         tokens=ContinueTokens(access.continue_key),
         runtime=foundation.runtime,
         tasks=registry.tasks,
+        offload=registry.offload,
         access_reviewer=access.reviewer,
         admission=access.admission.chain,
         # Aggregated servers run no garbage collection.

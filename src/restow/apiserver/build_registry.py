@@ -15,6 +15,7 @@ from restow.registry.catalog import Catalog
 from restow.registry.custom import crds
 from restow.registry.custom.crd_shape import CrdShape
 from restow.registry.store import ResourceStore
+from restow.request.offload import Offload
 from restow.storageversion.contradictions import Contradictions
 from restow.storageversion.custom_resources import CustomResources, Unregistered
 from restow.storageversion.foreground_load import ForegroundLoad
@@ -36,6 +37,7 @@ class Registry:
     scanner: StoreScanner
     webhooks: Webhooks
     custom: CustomResources
+    offload: Offload
 
 
 def build_registry(
@@ -66,6 +68,7 @@ def build_registry(
         scanner=StoreScanner(raw, keys, runtime.clock, others, correct=correct),
         webhooks=foundation.webhooks,
         custom=custom,
+        offload=Offload(runtime),
     )
 
 

@@ -18,6 +18,7 @@ from restow.encryption.interface import Keys
 from restow.registry.caches import Caches
 from restow.registry.encoding import Encoding, EncodingPolicy
 from restow.registry.errors import ResourceReplaced, translate
+from restow.registry.long_work import WorkRunner
 from restow.registry.resource import Resource
 from restow.registry.write_plans import CreatePlan, WritePlan, Written
 from restow.storage.checks import check_transaction
@@ -96,16 +97,17 @@ class ObjectCommitter:
         self._caches = caches
         self._policy = policy
 
-    async def commit(self, plan: WritePlan) -> Written:
+    async def commit(self, plan: WritePlan, runner: WorkRunner) -> Written:
         """Commit one write under its own guards and the fence, once. Raises `Moved` when a guard
         does not hold, and a StatusError."""
-        encoding, write, outcome = await self._transact(plan)
+        encoding, write, outcome = await self._transact(plan, runner)
         if write is None or outcome is None:
-            return plan.unchanged()
+            return await runner.run(plan.unchanged)
         match outcome:
             case Done(revision):
                 cached = self._cached(plan, encoding, revision)
-                return plan.written(revision, write, encoding.api_version, cached)
+                api_version = encoding.api_version
+                return await runner.run(plan.written, revision, write, api_version, cached)
             case Refused(failed, current, _) if failed is plan.guard:
                 raise StateMoved(current)
             case Refused(failed, _, _) if failed is plan.place:
@@ -124,22 +126,26 @@ class ObjectCommitter:
 
         Return None if it was committed, otherwise the outcome.
         """
-        _, _, outcome = await self._transact(plan, is_rewrite=True)
+        _, _, outcome = await self._transact(plan, None)
         return None if isinstance(outcome, Done) else outcome
 
     async def _transact(
-        self, plan: WritePlan, *, is_rewrite: bool = False
+        self, plan: WritePlan, runner: WorkRunner | None
     ) -> tuple[Encoding, Write | None, Outcome | None]:
-        """Encode the object and commit it. Return the encoding, what was written, and the outcome;
-        the last two are None if the object is stored like that already."""
-        resource = plan.resource
+        """Encode the object and commit it; a rewrite has no `runner`. Return the encoding, what was
+        written, and the outcome; the last two are None if the object is stored like that
+        already."""
+        resource, is_rewrite = plan.resource, runner is None
         # KEP-1201 0.25: built-in and custom resources are written under one fence
         encoding = self._encoding(resource)
         if resource.remote is not None and plan.must_prepare(encoding):
             # The webhook may take a while. If the policy changes meanwhile, the fence rejects it.
             await plan.prepare(encoding)
             check_current(resource)
-        write = plan.write(encoding)
+        if runner is None or not runner.is_long:
+            write = plan.write(encoding)
+        else:
+            write = await runner.run(plan.write, encoding)
         if write is None:
             write = await self._still_to_write(plan, encoding)
             if write is None:

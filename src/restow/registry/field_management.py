@@ -14,11 +14,10 @@ Not here: which fields a path may write (`strategy`), and authentication.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 import orjson
 
@@ -27,7 +26,6 @@ from restow.apimachinery.apply import entries
 from restow.apimachinery.apply.entries import InvalidEntries, Manager
 from restow.apimachinery.apply.schema_check import ApplySchemaError
 from restow.apimachinery.apply.server_side_apply import Application
-from restow.apimachinery.codec import LONG_BODY_SIZE
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.registry import strategy
@@ -37,8 +35,6 @@ from restow.registry.resource import Object, Resource
 SERVER: Final = Manager("restow")
 CONVERSIONS_MAX: Final = 100
 """Limit of webhook conversions for one write; a kind never has that many versions."""
-
-T = TypeVar("T")
 
 
 class NotConverted(Exception):
@@ -104,18 +100,6 @@ def _text(obj: Object) -> bytes:
     return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
 
 
-async def settled(work: Callable[[], T], *, is_long: bool = False) -> T:
-    """Return the result of some work; repeat it after each conversion that it needs.
-
-    Long work, for objects with very many fields, runs in a thread, to not block the event loop.
-    """
-    while True:
-        try:
-            return await asyncio.to_thread(work) if is_long else work()
-        except NotConverted as needed:
-            await needed.settle()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
     """A configuration for server-side apply, as the client has sent it."""
@@ -125,12 +109,6 @@ class Apply:
     force: bool
     complete: Callable[[Object], Object]
     """Validates the types of the result and fills in defaults."""
-    is_long: bool = False
-    """Whether the configuration may have very many fields."""
-
-    def takes_long(self, stored: bytes) -> bool:
-        """Whether applying it to this stored object would block the event loop for too long."""
-        return self.is_long or len(stored) > LONG_BODY_SIZE
 
     def to(
         self,

@@ -2,25 +2,29 @@
 
 They are half the text of a typical object, and most writes find them as the previous one left them.
 Their text is cut out before an object is parsed, and the cached entries are put in its place. The
-cache cannot be stale, since the same text always has the same meaning.
+cache cannot be stale, since the same text always has the same meaning. Threads may call `note`,
+`is_whole` and `load`.
 
 Entries in an object are never changed in place; changed entries are new ones.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.codec import LONG_BODY_SIZE
 from restow.registry.resource import Object
 
 TEXT_BYTES_MAX: Final = 16 * 1024
 """Limit of one text; longer ones are rare."""
 TEXTS_BYTES_MAX: Final = 1024 * 1024
 """Limit of all texts together; the parsed entries take ten times as much memory."""
-BODY_BYTES_MAX: Final = 64 * 1024
-"""Longer bodies are parsed in full: managed fields are their smaller part."""
+BODY_BYTES_MAX: Final = LONG_BODY_SIZE
+"""Longer bodies are parsed in full: managed fields are their smaller part, and a thread parses
+them."""
 _NAME: Final = b'"managedFields":'
 
 
@@ -33,22 +37,27 @@ class ManagedFieldsCache:
         self._marked = _NAME + orjson.dumps(mark)
         self._known: dict[str, tuple[bytes, list[Any], bool]] = {}
         self._nbytes = 0
+        self._lock = threading.Lock()
 
     def note(self, key: str, entries: list[Any], *, is_whole: bool) -> None:
         """Cache the managed fields of an object. `is_whole`: the object is entirely in the
         normalized form that this server writes."""
-        known = self._known
-        before = known.get(key)
-        if before is not None:
-            if before[1] is entries:
-                return
-            del known[key]
-            self._nbytes -= len(before[0])
-        text = _NAME + orjson.dumps(entries)
-        if len(text) > TEXT_BYTES_MAX:
+        before = self._known.get(key)
+        if before is not None and before[1] is entries:
             return
-        known[key] = text, entries, is_whole
-        self._nbytes += len(text)
+        text = _NAME + orjson.dumps(entries)
+        with self._lock:
+            self._replace(key, (text, entries, is_whole))
+
+    def _replace(self, key: str, new: tuple[bytes, list[Any], bool]) -> None:
+        known = self._known
+        before = known.pop(key, None)
+        if before is not None:
+            self._nbytes -= len(before[0])
+        if len(new[0]) > TEXT_BYTES_MAX:
+            return
+        known[key] = new
+        self._nbytes += len(new[0])
         while self._nbytes > TEXTS_BYTES_MAX:
             oldest = next(iter(known))
             self._nbytes -= len(known.pop(oldest)[0])

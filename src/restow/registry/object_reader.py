@@ -16,7 +16,7 @@ from restow.aio.clock import Clock
 from restow.apimachinery import status
 from restow.registry import write_plans
 from restow.registry.caches import Caches
-from restow.registry.committer import check_current
+from restow.registry.committer import StateMoved, check_current
 from restow.registry.custom.conversion import Conversions
 from restow.registry.custom.shape import splicer_of
 from restow.registry.encoding import EncodingPolicy
@@ -208,3 +208,19 @@ class ObjectReader:
             return self.splicer(resource).serve(item.value, item.revision)
         except StorageError as error:
             raise translate(error) from error
+
+    def newest(self, resource: Resource, path: str, moved: StateMoved) -> Entry | None:
+        """Return the newest state of an object that changed while a write was planned."""
+        newest = self.fresh(resource)
+        return self._entry(resource, moved.current) if newest is None else newest.get(path)
+
+    async def converted(
+        self, resource: Resource, entry: Entry, api_version: str, *, is_for_writing: bool = True
+    ) -> Entry:
+        """Return the entry in the version of the request, if a webhook converts the resource."""
+        if resource.remote is None:
+            return entry
+        [seen] = await self.in_version(
+            resource, [entry], api_version, is_for_writing=is_for_writing
+        )
+        return seen

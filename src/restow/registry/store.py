@@ -15,7 +15,6 @@ Not here: HTTP, authorization, and the meaning of the fields of a kind.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, TypeAlias
 
 from restow.aio import Runtime
@@ -32,10 +31,10 @@ from restow.registry.committer import (
     overtaken,
 )
 from restow.registry.encoding import EncodingPolicy
-from restow.registry.field_management import Apply, Converting, settled
+from restow.registry.field_management import Apply, Converting
+from restow.registry.long_work import WorkRunner
 from restow.registry.object_reader import ObjectReader
 from restow.registry.resource import Object, Resource
-from restow.registry.watch_cache import Entry
 from restow.registry.write_options import Check, FindPlace, ObjectWriteOptions
 from restow.registry.write_planner import Change, DeleteOptions, Facts, WritePlanner, by_path
 from restow.registry.write_plans import CreatePlan, RemovePlan, UpdatePlan, WritePlan, Written
@@ -43,7 +42,7 @@ from restow.registry.write_queues import HeavyObjects, QueueSlot, WriteQueues
 from restow.storage.interface import Refused, Storage, Unknown
 
 ObjectPlan: TypeAlias = CreatePlan | UpdatePlan | RemovePlan
-PlanNext: TypeAlias = "Callable[[Moved | None], Awaitable[ObjectPlan]]"
+PlanNext: TypeAlias = "Callable[[Moved | None], Awaitable[tuple[ObjectPlan, WorkRunner]]]"
 """Plans a write; for a retry, it gets the guard that the previous plan failed on."""
 
 
@@ -84,18 +83,19 @@ class ResourceStore(ObjectReader):
         """
         options = options or ObjectWriteOptions()
         manager, may_forget = options.manager, options.manager is not None
+        runner = options.runner()
         if options.mutate is not None:
             if place is not None:  # no admission for an object that cannot be created
                 await place(must_be_fresh=False)
             obj = {**obj, "metadata": dict(obj["metadata"])}
             strategy.place(resource.kind, obj["metadata"], namespace)
-            self._planner.track_new(resource, version, obj, manager)
+            await runner.run(self._planner.track_new, resource, version, obj, manager)
             tracked, manager = obj["metadata"].get("managedFields"), None
             obj = await options.mutate(obj, None, is_dry_run=options.dry_run)
             field_management.after_admission(obj, tracked)
         name = obj["metadata"].get("name")
 
-        async def plan(moved: Moved | None) -> CreatePlan:
+        async def plan(moved: Moved | None) -> tuple[CreatePlan, WorkRunner]:
             if isinstance(moved, StateMoved) and name:
                 raise self.exists(resource, name, self._entry(resource, moved.current))
             if resource.kind.is_heavy:
@@ -103,9 +103,11 @@ class ResourceStore(ObjectReader):
             guard = None
             if place is not None:
                 guard = await place(must_be_fresh=isinstance(moved, PlaceMoved))
-            made = self._planner.plan_create(
-                resource, version, obj, namespace=namespace, place=guard, manager=manager
+            fresh = await runner.run(
+                self._planner.begin_create, resource, version, obj, namespace, manager
             )
+            finish, args = self._planner.plan_create, (resource, version, fresh, namespace, guard)
+            made = await runner.run(finish, *args, has_rules=resource.is_custom)
             if options.check is not None:
                 options.check(made.obj, None)
             if options.review is not None:
@@ -116,7 +118,7 @@ class ResourceStore(ObjectReader):
                     raise self.exists(resource, name, taken)
                 if taken is not None:
                     raise StateMoved(None)
-            return made
+            return made, runner
 
         return await self._write(plan, resource, options, verb="create", may_forget=may_forget)
 
@@ -145,42 +147,46 @@ class ResourceStore(ObjectReader):
         entry = cache.get(path)
         old: Object = {}
 
-        async def plan(moved: Moved | None) -> UpdatePlan | RemovePlan:
+        async def plan(moved: Moved | None) -> tuple[UpdatePlan | RemovePlan, WorkRunner]:
             nonlocal entry, old
             if isinstance(moved, PlaceMoved):
                 raise ownership.narrowing_refused(resource, old)
             if isinstance(moved, StateMoved):
-                entry = self._newest(resource, path, moved)
+                entry = self.newest(resource, path, moved)
             if entry is None:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
             if resource.kind.is_heavy:
                 await self.heavy_objects.enter()
-            seen = await self._seen(resource, entry, api_version)
+            seen = await self.converted(resource, entry, api_version)
             facts = Facts(
                 resource, api_version, path, entry, subresource, is_patch, converting, manager
             )
-            is_long = isinstance(change, Apply) and change.takes_long(seen[2])
-            work = partial(self._planner.changed, facts, seen, change)
-            old, new = await settled(work, is_long=is_long)
+            runner = options.runner(len(seen[2]))
+            old, new = await runner.run(self._planner.changed, facts, seen, change)
             if options.mutate is not None:
-                await settled(partial(self._planner.track, facts, old, new))
+                await runner.run(self._planner.track, facts, old, new)
                 facts = facts._replace(manager=None)
                 tracked = new["metadata"].get("managedFields")
                 # Webhooks get an old object of their own: the new one may share parts with `old`.
-                shown = write_plans.object_of(resource, seen, api_version)
+                shown = await runner.run(write_plans.object_of, resource, seen, api_version)
                 new = await options.mutate(new, shown, is_dry_run=options.dry_run)
                 field_management.after_admission(new, tracked)
-            made = await settled(partial(self._planner.plan_update, facts, old, new))
+            await runner.run(self._planner.begin_update, facts, old, new)
+            made = await runner.run(
+                self._planner.plan_update, facts, old, new, has_rules=resource.is_custom
+            )
             if options.check is not None:
                 # An object changed by admission may share parts with the old object.
                 is_shared = options.mutate is not None
-                was = write_plans.object_of(resource, seen, api_version) if is_shared else old
+                was = old
+                if is_shared:
+                    was = await runner.run(write_plans.object_of, resource, seen, api_version)
                 options.check(made.obj, was)
             if options.review is not None:
-                shown = write_plans.object_of(resource, seen, api_version)
+                shown = await runner.run(write_plans.object_of, resource, seen, api_version)
                 await options.review(made.obj, shown, is_dry_run=options.dry_run)
-            return made
+            return made, runner
 
         return await self._write(plan, resource, options, verb="update", may_forget=not is_applied)
 
@@ -202,21 +208,24 @@ class ResourceStore(ObjectReader):
         cache = await self.read(resource)
         entry = cache.get(path)
 
-        async def plan(moved: Moved | None) -> UpdatePlan | RemovePlan:
+        async def plan(moved: Moved | None) -> tuple[UpdatePlan | RemovePlan, WorkRunner]:
             nonlocal entry
             if isinstance(moved, StateMoved):
-                entry = self._newest(resource, path, moved)
+                entry = self.newest(resource, path, moved)
             if entry is None:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
             # A removed object is only returned; an object that stays is written.
             may_stay = bool(sent.policy) or b'"finalizers":' in entry[2]
-            seen = await self._seen(resource, entry, api_version, is_for_writing=may_stay)
-            made = self._planner.plan_delete(resource, api_version, path, entry, seen, sent)
+            seen = await self.converted(resource, entry, api_version, is_for_writing=may_stay)
+            runner = options.runner(len(seen[2]))
+            made = await runner.run(
+                self._planner.plan_delete, resource, api_version, path, entry, seen, sent
+            )
             if options.review is not None:
-                old = write_plans.object_of(resource, seen, api_version)
+                old = await runner.run(write_plans.object_of, resource, seen, api_version)
                 await options.review(None, old, is_dry_run=options.dry_run)
-            return made
+            return made, runner
 
         return await self._write(plan, resource, options, verb="delete")
 
@@ -233,15 +242,16 @@ class ResourceStore(ObjectReader):
         moved: Moved | None = None
         slot: QueueSlot | None = None
         made: ObjectPlan | None = None
+        runner = options.runner()
         is_planned = False
         try:
             while True:
                 try:
                     if made is None or not is_planned:
-                        made, is_planned = await plan(moved), True
+                        (made, runner), is_planned = await plan(moved), True
                     if options.dry_run:
-                        return made.preview()
-                    return await self._committer.commit(made)
+                        return await runner.run(made.preview)
+                    return await self._committer.commit(made, runner)
                 except status.RequestEntityTooLarge:
                     if not (made and is_planned and may_forget and _drop_managers(made)):
                         raise
@@ -259,22 +269,6 @@ class ResourceStore(ObjectReader):
         finally:
             if slot is not None:
                 slot.leave()
-
-    def _newest(self, resource: Resource, path: str, moved: StateMoved) -> Entry | None:
-        """Return the newest state of an object that changed while a write was planned."""
-        newest = self.fresh(resource)
-        return self._entry(resource, moved.current) if newest is None else newest.get(path)
-
-    async def _seen(
-        self, resource: Resource, entry: Entry, api_version: str, *, is_for_writing: bool = True
-    ) -> Entry:
-        """Return the entry in the version of the request, if a webhook converts the resource."""
-        if resource.remote is None:
-            return entry
-        [seen] = await self.in_version(
-            resource, [entry], api_version, is_for_writing=is_for_writing
-        )
-        return seen
 
     async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:
         """Commit a plan that is valid for one state and one version only, without retries.

@@ -91,8 +91,8 @@ def begin_create(
     ids: Ids,
     now: datetime,
     track: Callable[[], None] | None = None,
-) -> str:
-    """Set the metadata of a new object that the server generates. Return its name.
+) -> None:
+    """Set the metadata of a new object that the server generates.
 
     `track` is called when the object contains only fields that its creator may write.
     """
@@ -114,8 +114,6 @@ def begin_create(
     if track is not None:
         track()
     resource.shape.prepare_create(obj)
-    name = metadata.get("name")
-    return name if isinstance(name, str) else ""
 
 
 def place(kind: Kind, metadata: Object, namespace: str) -> None:

@@ -8,7 +8,9 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from restow.apimachinery.apply.entries import Manager
+from restow.apimachinery.codec import LONG_BODY_SIZE
 from restow.registry.field_management import SERVER
+from restow.registry.long_work import RunLong, WorkRunner, in_thread
 from restow.registry.resource import Object
 from restow.storage.interface import RevisionIs
 
@@ -71,3 +73,11 @@ class ObjectWriteOptions(Struct, frozen=True, kw_only=True):
     review: Review | None = None
     dry_run: bool = False
     retries: Retries = field(default_factory=Retries)
+    body_bytes: int = 0
+    """Size of the request body."""
+    run_long: RunLong = in_thread
+    """Runs what would block the event loop for too long."""
+
+    def runner(self, stored_bytes: int = 0) -> WorkRunner:
+        """Return what runs the steps of a write of a stored object of this size."""
+        return WorkRunner(self.run_long, self.body_bytes + stored_bytes > LONG_BODY_SIZE)

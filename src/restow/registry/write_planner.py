@@ -73,17 +73,15 @@ class WritePlanner:
         self._ids = runtime.ids
         self.known: Final = ManagedFieldsCache(runtime.ids.uid())
 
-    def plan_create(
+    def begin_create(
         self,
         resource: Resource,
         version: str,
         obj: Object,
-        *,
         namespace: str,
-        place: RevisionIs | None,
         manager: Manager | None,
-    ) -> CreatePlan:
-        """Plan the create of an object. Raises a StatusError if it is not allowed."""
+    ) -> Object:
+        """Return a new object with the metadata that the server sets. Raises a StatusError."""
         write_plans.refuse_closing(resource, obj)
         api_version, now = resource.api_version(version), self._clock.wall()
         fresh = {**obj, "metadata": dict(obj["metadata"])}
@@ -93,12 +91,25 @@ class WritePlanner:
                 time = fresh["metadata"]["creationTimestamp"]
                 field_managers.track_create(resource.shape, fresh, manager, api_version, time)
 
-        name = strategy.begin_create(
+        strategy.begin_create(
             resource, api_version, fresh, namespace=namespace, ids=self._ids, now=now, track=track
         )
+        return fresh
+
+    @staticmethod
+    def plan_create(
+        resource: Resource,
+        version: str,
+        fresh: Object,
+        namespace: str,
+        place: RevisionIs | None,
+    ) -> CreatePlan:
+        """Plan the create of an object from `begin_create`. Raises a StatusError if it is
+        invalid."""
+        api_version, name = resource.api_version(version), fresh["metadata"].get("name")
         strategy.check(resource, api_version, fresh, None)
         ownership.check_create(resource, fresh)
-        path = resource.path_of(namespace, name)
+        path = resource.path_of(namespace, name if isinstance(name, str) else "")
         return CreatePlan(resource, api_version, path, fresh, place=place)
 
     def track_new(
@@ -182,19 +193,24 @@ class WritePlanner:
     def _time(self) -> str:
         return strategy.timestamp(self._clock.wall())
 
-    def plan_update(self, facts: Facts, old: Object, new: Object) -> UpdatePlan | RemovePlan:
-        """Plan an update; a removal if a deleted object has no finalizers left."""
-        resource, api_version, path, entry, subresource = facts[:5]
-        name = path.rpartition("/")[2]
-        strategy.check_versions(resource, new, old, name=name, is_patch=facts.is_patch)
+    def begin_update(self, facts: Facts, old: Object, new: Object) -> None:
+        """Set the metadata of the new object that the server sets. Raises a StatusError."""
+        name = facts.path.rpartition("/")[2]
+        strategy.check_versions(facts.resource, new, old, name=name, is_patch=facts.is_patch)
         strategy.begin_update(
-            resource,
-            api_version,
+            facts.resource,
+            facts.api_version,
             new,
             old,
-            subresource=subresource,
+            subresource=facts.subresource,
             track=lambda: self._track_change(facts, old, new),
         )
+
+    @staticmethod
+    def plan_update(facts: Facts, old: Object, new: Object) -> UpdatePlan | RemovePlan:
+        """Plan an update after `begin_update`; a removal if a deleted object has no finalizers
+        left. Raises a StatusError if the object is invalid."""
+        resource, api_version, path, entry, subresource = facts[:5]
         strategy.check(resource, api_version, new, old, subresource=subresource)
         ownership.check_update(resource, new, old)
         metadata, key = new["metadata"], resource.key_of(path)

@@ -6,8 +6,9 @@ Bodies are JSON, YAML or protobuf. Unknown and duplicate fields become warnings 
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -18,8 +19,10 @@ from restow.registry.managed_fields_cache import ManagedFieldsCache
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.request.context import Context
+from restow.request.offload import Offload
 from restow.request.parameters import field_validation
 
+T = TypeVar("T")
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
@@ -185,18 +188,25 @@ def _strict(context: Context, problems: list[str]) -> status.StatusError:
 
 async def read_body(
     store: ResourceStore,
+    offload: Offload,
     context: Context,
     resource: Resource,
     *,
     known: ManagedFieldsCache | None = None,
 ) -> Object:
-    """Read the object in a request body: a large body is decoded in a thread, and expensive kinds
-    one at a time."""
+    """Read the object in a request body; expensive kinds one at a time."""
     if needs_thread(context):
-        return await asyncio.to_thread(read_object, context, resource)
+        return await offload.run(context, partial(read_object, context, resource))
     if resource.kind.is_heavy:
         await store.heavy_objects.enter()
     return read_object(context, resource, known=known)
+
+
+async def decoded(offload: Offload, context: Context, decode: Callable[[Context], T]) -> T:
+    """Return what `decode` reads from the body of a request."""
+    if needs_thread(context):
+        return await offload.run(context, partial(decode, context))
+    return decode(context)
 
 
 def needs_thread(context: Context) -> bool:

@@ -1,15 +1,19 @@
-"""Evaluation of expensive expressions in threads, so that they do not block the event loop.
+"""Runs long work in threads, so that it does not block the event loop.
 
-Each expression is first evaluated on the event loop with a cost limit, which is enough for most.
-One that exceeds the limit is restarted in a thread. The number of threads is limited, with one per
-user; further evaluations wait in a queue. A thread keeps its slot until its work is done, even if
-the request has ended. So one user's expressions take a bounded share of the CPU, and the event loop
-stays responsive.
+Long is what may take more than 10 ms: decoding, checking, planning and encoding a request or an
+object of more than `LONG_BODY_SIZE` bytes, and CEL expressions above a cost limit. Python
+switches between the threads and the event loop every `SWITCH_SECONDS`, so a step of the event loop
+is delayed by some milliseconds at most. One call into a C library is not interrupted; `codec`
+limits what such a call gets.
+
+The number of threads is limited, with one per user; more work waits in a queue. A thread keeps its
+slot until its work is done, even if the request has ended. So one user's requests take a bounded
+share of the CPU, and the event loop stays responsive.
 
 Authorization checks of an expression run on the event loop, where the data does not change while a
 check runs.
 
-Not here: the evaluation (`policies_evaluation`, `webhooks_conditions`).
+Not here: the work.
 """
 
 from __future__ import annotations
@@ -19,33 +23,31 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
-from restow.admission.review import Attributes
-from restow.request.slot_queue import TOO_LATE, QueuedSlot, SlotQueue
-from restow.aio import Runtime
+from restow.aio import Runtime, in_task
 from restow.apimachinery import status
+from restow.registry.long_work import RunLong
+from restow.request.context import Context
+from restow.request.slot_queue import TOO_LATE, QueuedSlot, SlotQueue
 from restow.request.slots import SlotPool
 
-COST_ON_LOOP_MAX: Final = 10_000
-"""CEL cost limit of an evaluation on the event loop: some milliseconds. An expression that exceeds
-it is restarted in a thread."""
+SWITCH_SECONDS: Final = 0.001
+"""Interval for `sys.setswitchinterval`: how long a thread may keep the event loop waiting."""
 THREADS_MAX: Final = 2
-WAIT_SECONDS_MAX: Final = 10.0
-"""How long an evaluation waits for a thread."""
+WAIT_SECONDS_MAX: Final = 30.0
+"""How long work waits for a thread."""
 ANSWER_SECONDS_MAX: Final = 5.0
 """How long a thread waits for a call on the event loop."""
-_TOO_MANY: Final = (
-    "too many requests wait for the evaluation of expensive expressions, please try again later."
-)
+_TOO_MANY: Final = "too many requests wait for long computations, please try again later."
 
 T = TypeVar("T")
 Q = TypeVar("Q")
 
 
-class OffloadedEvaluations:
-    """The evaluation threads of one server. They are created on first use; call `close` at the
-    end."""
+class Offload:
+    """The threads of one server. They are created on first use; call `close` at the end."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
@@ -54,12 +56,18 @@ class OffloadedEvaluations:
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
 
-    async def run(self, work: Callable[[], T], attributes: Attributes) -> T:
-        """Evaluate in a thread and return the result. Re-raises its exceptions; raises a 429 if no
-        thread is free in time, a 503 when the server stops, a 504 at the request's deadline."""
-        by_seconds = attributes.context.request.answer_by_seconds
+    def of(self, context: Context) -> RunLong:
+        """Return a function that runs work for a request."""
+        return partial(self.run, context)
+
+    async def run(self, context: Context, work: Callable[[], T]) -> T:
+        """Run work for a request in a thread and return the result. Re-raises its exceptions;
+        raises a 429 if no thread is free in time, a 503 when the server stops, a 504 at the
+        request's deadline."""
+        by_seconds = context.request.answer_by_seconds
+        await in_task()
         slot = await self._queue.enter(
-            attributes.user, seconds_max=WAIT_SECONDS_MAX, by_seconds=by_seconds
+            context.user, seconds_max=WAIT_SECONDS_MAX, by_seconds=by_seconds
         )
         pending = self._submit(work, slot)
         try:
@@ -78,13 +86,13 @@ class OffloadedEvaluations:
             slot.leave()
             raise _stopping()
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="restow-expressions")
+            self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="restow-long-work")
         pending = self._threads.submit(work)
         _leave_when_done(slot, pending)
         return pending
 
     def close(self) -> None:
-        """Start no new evaluations. Running ones end by themselves, within their cost limit."""
+        """Start no more work. Running work ends by itself: all of it is bounded."""
         self._is_closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

@@ -38,6 +38,7 @@ from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.request.context import Context, User
 from restow.request.metrics import Metrics
+from restow.request.offload import Offload
 from restow.request.request_info import RequestInfo
 from restow.request.responses import respond_text
 from restow.storage.memory import MemoryStorage
@@ -114,6 +115,7 @@ class World:
                 runtime=runtime,
                 tasks=runtime.tasks("test"),
                 access_reviewer=mock.Mock(),
+                offload=Offload(runtime),
             ),
             authentication=Authentication([tokens]),
             authorizer=MastersOnly(),

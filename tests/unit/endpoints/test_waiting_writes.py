@@ -10,6 +10,7 @@ import pytest
 from restow.registry.catalog import builtin_catalog
 from restow.registry.committer import ObjectCommitter
 from restow.registry.errors import ResourceReplaced
+from restow.registry.long_work import WorkRunner
 from restow.registry.write_plans import WritePlan, Written
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Revision
@@ -110,12 +111,12 @@ async def test_the_catalog_changes_while_a_write_waits(
     begun = await _begun(server, storage)
     commit, calls = ObjectCommitter.commit, 0
 
-    async def replaced(self: ObjectCommitter, plan: WritePlan) -> Written:
+    async def replaced(self: ObjectCommitter, plan: WritePlan, runner: WorkRunner) -> Written:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise ResourceReplaced
-        return await commit(self, plan)
+        return await commit(self, plan, runner)
 
     monkeypatch.setattr(ObjectCommitter, "commit", replaced)
     storage.may_answer.set()

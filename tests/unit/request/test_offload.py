@@ -1,4 +1,4 @@
-"""Expensive expressions are evaluated in threads, with a fair queue."""
+"""Long work runs in threads, with a fair queue."""
 
 from __future__ import annotations
 
@@ -9,48 +9,34 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from restow.request.offload import COST_ON_LOOP_MAX, OffloadedEvaluations, called_on_loop
-from restow.admission.review import Attributes
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.structural.cel.admission import Scope
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue
-from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.run import COST_ON_LOOP_MAX, Trial
 from restow.apimachinery.structural.cel.values import TrialOver
 from restow.httpserver import Headers, HttpRequest
 from restow.httpserver.request import Peer
-from restow.registry.catalog import builtin_catalog
 from restow.request.context import Context, User
+from restow.request.offload import Offload, called_on_loop
 from restow.request.request_info import RequestInfo
 
 WAIT_SECONDS = 10.0
 
 
 @pytest_asyncio.fixture
-async def offloaded() -> AsyncIterator[OffloadedEvaluations]:
-    made = OffloadedEvaluations(Runtime.system())
+async def offloaded() -> AsyncIterator[Offload]:
+    made = Offload(Runtime.system())
     yield made
     made.close()
 
 
-def write_of(name: str, *groups: str) -> Attributes:
+def write_of(name: str, *groups: str) -> Context:
     request = HttpRequest("POST", "/", "", Headers([]), b"", Peer(1), 0.0)
-    resource = builtin_catalog().of_kind("", "ConfigMap")
-    assert resource is not None
-    return Attributes(
-        operation="CREATE",
-        resource=resource,
-        version="v1",
-        subresource="",
-        namespace="default",
-        name="a",
-        obj={},
-        old=None,
-        user=User(name, groups),
-        dry_run=False,
-        context=Context(request, RequestInfo("POST", "/", "create")),
-    )
+    context = Context(request, RequestInfo("POST", "/", "create"))
+    context.user = User(name, groups)
+    return context
 
 
 ALICE, BOB, CAROL = map(write_of, ("alice", "bob", "carol"))
@@ -80,8 +66,8 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_slots_are_shared_fairly(offloaded: OffloadedEvaluations) -> None:
-    """Two evaluations run at once, one per user; `system:masters` come first, then the longest
+async def test_slots_are_shared_fairly(offloaded: Offload) -> None:
+    """Two works run at once, one per user; `system:masters` come first, then the longest
     waiting. A slot is held until the work is done, even if the request is cancelled."""
     log: list[str] = []
     names = ["alice", "alice-2", "bob", "carol", "root"]
@@ -89,7 +75,7 @@ async def test_slots_are_shared_fairly(offloaded: OffloadedEvaluations) -> None:
     writes = dict(zip(names, (ALICE, ALICE, BOB, CAROL, ROOT), strict=True))
     tasks = {}
     for name in names:
-        tasks[name] = asyncio.ensure_future(offloaded.run(works[name], writes[name]))
+        tasks[name] = asyncio.ensure_future(offloaded.run(writes[name], works[name]))
         await asyncio.sleep(0)
     await until(lambda: len(log) == 2)
     assert log == ["alice", "bob"]
@@ -106,27 +92,27 @@ async def test_slots_are_shared_fairly(offloaded: OffloadedEvaluations) -> None:
         assert await tasks[name] == name
 
 
-async def test_evaluations_end_at_the_deadline(offloaded: OffloadedEvaluations) -> None:
+async def test_evaluations_end_at_the_deadline(offloaded: Offload) -> None:
     """A request past its deadline gets a timeout, also if the evaluation has succeeded; nothing
     starts after `close`."""
     log: list[str] = []
     held, monotonic = Work(log, "held"), Runtime.system().clock.monotonic
     late = write_of("alice")
-    by = late.context.request.answer_by_seconds = monotonic() + 0.05
-    first = asyncio.ensure_future(offloaded.run(held, late))
+    by = late.request.answer_by_seconds = monotonic() + 0.05
+    first = asyncio.ensure_future(offloaded.run(late, held))
     await until(lambda: bool(log))
     with pytest.raises(status.Timeout):
-        await offloaded.run(lambda: "never", late)
+        await offloaded.run(late, lambda: "never")
     await until(lambda: monotonic() > by)
     held.end()
     with pytest.raises(status.Timeout):
         await first
     offloaded.close()
     with pytest.raises(status.ServiceUnavailable):
-        await offloaded.run(lambda: "never", BOB)
+        await offloaded.run(BOB, lambda: "never")
 
 
-async def test_calls_from_a_thread_run_on_the_loop(offloaded: OffloadedEvaluations) -> None:
+async def test_calls_from_a_thread_run_on_the_loop(offloaded: Offload) -> None:
     """A function called from a thread runs on the event loop, and its exception is raised in the
     thread."""
     here = threading.get_ident()
@@ -138,9 +124,9 @@ async def test_calls_from_a_thread_run_on_the_loop(offloaded: OffloadedEvaluatio
 
     call = called_on_loop(thread_of)
     assert call("a") == here
-    assert await offloaded.run(lambda: call("a"), BOB) == here
+    assert await offloaded.run(BOB, lambda: call("a")) == here
     with pytest.raises(ValueError, match="no question"):
-        await offloaded.run(lambda: call(""), BOB)
+        await offloaded.run(BOB, lambda: call(""))
 
 
 @pytest.mark.parametrize(

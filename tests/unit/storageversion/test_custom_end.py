@@ -376,21 +376,16 @@ async def test_a_write_for_an_older_crd_does_not_commit_under_a_newer_one(
         gadgets = Gadgets(world.storage)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
-        plan = server.store._planner.plan_create(
-            gadget(server),
-            "v1",
-            {"metadata": {"name": "b", "namespace": "ns"}},
-            namespace="ns",
-            place=None,
-            manager=None,
-        )
+        sent = {"metadata": {"name": "b", "namespace": "ns"}}
+        fresh = server.store._planner.begin_create(gadget(server), "v1", sent, "ns", None)
+        plan = server.store._planner.plan_create(gadget(server), "v1", fresh, "ns", None)
         encoding = server.coordinator.table.encoding(gadget(server))
-        sent = Transaction((plan.guard, *encoding.guards), (plan.write(encoding),))
+        transaction = Transaction((plan.guard, *encoding.guards), (plan.write(encoding),))
         await end(world, gadgets)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
         assert written(server) == "v1"
-        assert isinstance(await world.storage.commit(sent), Refused)
+        assert isinstance(await world.storage.commit(transaction), Refused)
         assert await gadgets.instances() == []
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from restow.apimachinery.status_error import StatusError
 from restow.registry.committer import FenceMoved
+from restow.registry.long_work import WorkRunner, in_thread
 from restow.registry.store import ResourceStore
 from restow.storage.interface import Guard, RevisionIs, ValueIs
 from restow.storageversion.rewrite_page import PageWork, StoredValue
@@ -37,7 +38,7 @@ def _encodes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rewrite_anyhow(store: ResourceStore, plan: RewritePlan) -> None:
         while True:
             try:
-                await store._committer.commit(plan)
+                await store._committer.commit(plan, WorkRunner(in_thread, is_long=False))
             except FenceMoved:
                 await store._policy.refresh(plan.resource)
             else:

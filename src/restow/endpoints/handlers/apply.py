@@ -7,8 +7,6 @@ which also requires the permission to create. Not here: the merge of a configura
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -26,10 +24,11 @@ from restow.endpoints.handlers.update import (
     check_place,
     replicas_of,
 )
+from restow.endpoints.handlers.write_options import write_options
 from restow.httpserver.response import HttpResponse
 from restow.kinds.types import load_types
 from restow.registry.custom.replicas import names_of
-from restow.registry.field_management import Converting, settled
+from restow.registry.field_management import Converting
 from restow.registry.resource import Object
 from restow.registry.scales import API_VERSION as SCALE_VERSION
 from restow.registry.scales import scale_paths
@@ -48,7 +47,7 @@ async def apply(server: Server, context: Context) -> HttpResponse:
     """PATCH of an object or a subresource with a configuration."""
     _check_options(context)
     if codec.takes_long(context.request.body, YAML):
-        options = replace(await asyncio.to_thread(read_options, context), is_long=True)
+        options = await server.offload.run(context, partial(read_options, context))
     else:
         options = read_options(context)
     resource = resource_of(context)
@@ -73,7 +72,7 @@ async def _create(server: Server, context: Context, options: Apply) -> HttpRespo
     work = partial(
         options.to, resource, api_version, None, now=now, converting=Converting(resource)
     )
-    obj = await settled(work, is_long=options.is_long)
+    obj = await write_options(server, context, "CREATE").runner().run(work)
     metadata = obj["metadata"]
     if uid := metadata.get("uid"):
         why = (

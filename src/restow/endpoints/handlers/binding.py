@@ -41,7 +41,7 @@ async def bind(server: Server, context: Context) -> HttpResponse:
     """POST of a binding, to its pod or to the collection, which stores none."""
     context.request.is_shielded = True
     dry_run = is_dry_run(context.info)
-    obj = await _SENT.read(context)
+    obj = await _SENT.read(server, context)
     name = obj["metadata"].get("name") or ""
     if not context.info.subresource and not name:
         raise status.bad_request("Name parameter required.")

@@ -21,7 +21,7 @@ from restow.storage.interface import Revision, RevisionIs
 
 async def create(server: Server, context: Context) -> HttpResponse:
     """POST to a collection."""
-    obj = await read_body(server.store, context, resource_of(context))
+    obj = await read_body(server.store, server.offload, context, resource_of(context))
     return await create_object(server, context, obj)
 
 

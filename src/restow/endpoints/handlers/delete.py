@@ -19,7 +19,7 @@ from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import Answer, HttpResponse
 from restow.registry.store import DeleteOptions, ObjectWriteOptions, Written
 from restow.registry.watch_cache import Entry
-from restow.request.bodies import needs_thread
+from restow.request.bodies import decoded
 from restow.request.context import Context
 from restow.request.delete_options import read_options
 from restow.request.parameters import is_dry_run
@@ -142,15 +142,14 @@ async def _delete_all(
 def _write_options(server: Server, context: Context, sent: DeleteOptions) -> ObjectWriteOptions:
     asked = server.admission.for_request(context, "DELETE")
     review = None if asked is None else asked.review_delete
-    return ObjectWriteOptions(review=review, dry_run=sent.dry_run)
+    return ObjectWriteOptions(
+        review=review, dry_run=sent.dry_run, run_long=server.offload.of(context)
+    )
 
 
 async def _options(server: Server, context: Context) -> tuple[DeleteOptions, int]:
     """The DeleteOptions, and the status code for an object whose deletion has only begun."""
-    if needs_thread(context):
-        options = await asyncio.to_thread(read_options, context)
-    else:
-        options = read_options(context)
+    options = await decoded(server.offload, context, read_options)
     sent_options = supported_options(server, context, options_of(context, options))
     # Clients that set the deprecated option expect 202.
     return sent_options, 202 if options.get("orphanDependents") is False else 200

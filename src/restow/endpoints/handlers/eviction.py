@@ -51,7 +51,7 @@ _SENT: Final = SentKind("policy", "Eviction", also=("v1beta1",))
 async def evict(server: Server, context: Context) -> HttpResponse:
     """POST of an eviction to its pod."""
     context.request.is_shielded = True
-    obj = await _SENT.read(context)
+    obj = await _SENT.read(server, context)
     if obj["metadata"].get("name") != context.info.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
     options = supported_options(

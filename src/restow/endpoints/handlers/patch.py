@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from restow.kinds.types import load_types
 from restow.registry.resource import Object
 from restow.request.bodies import (
     check_object,
+    decoded,
     fill_in,
     report_fields,
     report_problems,
@@ -42,10 +42,7 @@ async def patch(server: Server, context: Context) -> HttpResponse:
     if "force" in context.info.query:
         cause = field_errors.forbidden("force", "may not be specified for non-apply patch")
         raise invalid_options(context.info, [cause])
-    if codec.takes_long(context.request.body):
-        change = await asyncio.to_thread(read_patch, context)
-    else:
-        change = read_patch(context)
+    change = await decoded(server.offload, context, read_patch)
     if context.info.subresource == "scale":
         return await change_scale(server, context, change, is_patch=True)
     return await change_object(server, context, _completed(context, change), is_patch=True)

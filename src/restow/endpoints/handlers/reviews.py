@@ -27,7 +27,7 @@ from restow.request.responses import respond_object
 async def review(server: Server, context: Context) -> HttpResponse:
     """POST of a review."""
     resource = resource_of(context)
-    obj = await read_body(server.store, context, resource)
+    obj = await read_body(server.store, server.offload, context, resource)
     spec = obj.get("spec") or {}
     match resource.plural:
         case "selfsubjectreviews":

@@ -16,6 +16,7 @@ from restow.endpoints.handlers.fan_out import FanOut
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
 from restow.request.context import User
+from restow.request.offload import Offload
 from restow.request.parameters import WATCH_SECONDS_MIN
 from restow.request.request_info import RequestInfo
 from restow.storageversion.store_scan import StoreScanner
@@ -45,6 +46,8 @@ class Server:
     tokens: ContinueTokens
     runtime: Runtime
     tasks: Tasks
+    offload: Offload
+    """Runs long work in threads."""
     access_reviewer: AccessReviewer
     """For reviews, and for handlers that check a second permission."""
     admission: Chain = field(default_factory=Chain)

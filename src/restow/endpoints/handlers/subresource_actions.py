@@ -8,7 +8,6 @@ Not here: the actions.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from restow.apimachinery import body_codec, codec, protobuf
@@ -19,7 +18,7 @@ from restow.kinds.kind import Kind
 from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
 from restow.registry.strategy import place
-from restow.request.bodies import PROTOBUF, check_type, complete, needs_thread
+from restow.request.bodies import PROTOBUF, check_type, complete, decoded
 from restow.request.context import Context
 from restow.request.responses import respond_object
 
@@ -53,14 +52,11 @@ class SentKind:
             shape=BuiltinShape(self.kind, converter),
         )
 
-    async def read(self, context: Context) -> Object:
+    async def read(self, server: Server, context: Context) -> Object:
         """The object in the body, with the namespace of the request. Raises 400 or 415."""
         hosted, context.resource = context.resource, self._resource
         try:
-            if needs_thread(context):
-                obj = await asyncio.to_thread(self._read, context)
-            else:
-                obj = self._read(context)
+            obj = await decoded(server.offload, context, self._read)
         finally:
             context.resource = hosted
         place(self.kind, obj["metadata"], context.info.namespace)

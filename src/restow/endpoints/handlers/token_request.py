@@ -95,7 +95,7 @@ class TokenRequestHandler:
         """Decode the body; errors name the kind TokenRequest."""
         hosted, context.resource = context.resource, self._resource
         try:
-            return await read_body(server.store, context, self._resource)
+            return await read_body(server.store, server.offload, context, self._resource)
         finally:
             context.resource = hosted
 

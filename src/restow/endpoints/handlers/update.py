@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from restow.registry.resource import Object
 from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
 from restow.registry.strategy import place
 from restow.registry.write_planner import Change
-from restow.request.bodies import PROTOBUF, needs_thread, read_body
+from restow.request.bodies import PROTOBUF, decoded, read_body
 from restow.request.context import Context
 from restow.request.protobuf_messages import read_message
 from restow.request.responses import respond
@@ -38,7 +37,8 @@ async def update(server: Server, context: Context) -> HttpResponse:
     if info.subresource == "scale":
         return await _update_scale(server, context)
     resource = resource_of(context)
-    obj = await read_body(server.store, context, resource, known=server.store.known_entries)
+    known = server.store.known_entries
+    obj = await read_body(server.store, server.offload, context, resource, known=known)
     check_identity(context, obj)
     try:
         return await change_object(
@@ -124,10 +124,7 @@ def check_name(context: Context, obj: Object) -> None:
 
 
 async def _update_scale(server: Server, context: Context) -> HttpResponse:
-    if needs_thread(context):
-        scale = await asyncio.to_thread(_read_scale, context)
-    else:
-        scale = _read_scale(context)
+    scale = await decoded(server.offload, context, _read_scale)
     return await change_scale(server, context, lambda _scale: scale, is_patch=False)
 
 

@@ -22,4 +22,6 @@ def write_options(
         review=None if asked is None else asked.review,
         dry_run=is_dry_run(context.info),
         retries=context.retries,
+        body_bytes=len(context.request.body),
+        run_long=server.offload.of(context),
     )

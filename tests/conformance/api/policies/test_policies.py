@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from restow.admission import Attributes
-from restow.request.offload import OffloadedEvaluations
+from restow.request.context import Context
+from restow.request.offload import Offload
 from tests.conformance.api.policies.cases import (
     BINDINGS,
     GROUP,
@@ -250,16 +250,14 @@ async def test_expensive_expressions_do_not_block_other_requests(
     evaluated off the event loop: they delay only their own write."""
     begun: asyncio.Queue[str] = asyncio.Queue()
     go_on: asyncio.Queue[None] = asyncio.Queue()
-    run = OffloadedEvaluations.run
+    run = Offload.run
 
-    async def held(
-        self: OffloadedEvaluations, work: Callable[[], Any], attributes: Attributes
-    ) -> Any:
-        begun.put_nowait(attributes.user.name)
+    async def held(self: Offload, context: Context, work: Callable[[], Any]) -> Any:
+        begun.put_nowait(context.user.name)
         await go_on.get()
-        return await run(self, work, attributes)
+        return await run(self, context, work)
 
-    monkeypatch.setattr(OffloadedEvaluations, "run", held)
+    monkeypatch.setattr(Offload, "run", held)
     dear = "object.data.all(a, object.data.all(b, object.data.all(c, 'x' != a + b + c)))"
     spec = policy(
         must("!variables.dear", messageExpression=f"{dear} ? 'dear' : 'cheap'"),

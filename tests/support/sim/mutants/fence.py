@@ -42,15 +42,13 @@ def _checks_before_it_writes(patch: Patch) -> None:
     fenced = committer._transaction
     transact = ObjectCommitter._transact
 
-    async def check_and_transact(
-        self: ObjectCommitter, plan: Any, *, is_rewrite: bool = False
-    ) -> Any:
+    async def check_and_transact(self: ObjectCommitter, plan: Any, runner: Any) -> Any:
         encoding = self._encoding(plan.resource)
         for guard in encoding.guards:
             item = await self._storage.get(guard.key)
             if not holds(guard, item):
                 await self._policy.refresh(plan.resource)
-        return await transact(self, plan, is_rewrite=is_rewrite)
+        return await transact(self, plan, runner)
 
     def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
         whole = fenced(plan, encoding, write, in_background=in_background)

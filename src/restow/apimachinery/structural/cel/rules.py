@@ -26,6 +26,7 @@ from restow.apimachinery.structural.cel.program import (
     Program,
     compile_expression,
 )
+from restow.apimachinery.structural.cel.run import trial_on_loop
 from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import NONE, CelError, some
 from restow.apimachinery.structural.ratchet import Correlated, by_list_key, list_key
@@ -148,7 +149,10 @@ def run_rules(
     correlated: Correlated | None = None,
     cost_max: int = OBJECT_COST_MAX,
 ) -> RuleResult:
-    """Evaluate all rules; `old` is None on create, `correlated` is for ratcheting."""
+    """Evaluate all rules; `old` is None on create, `correlated` is for ratcheting.
+
+    Raises TrialOver inside `try_on_loop` if the rules cost too much for the event loop.
+    """
     walk = _Walk(RuleResult(cost_left=cost_max))
     try:
         walk.node(node, value, old, path, _Ratchet(correlated, None))
@@ -184,6 +188,7 @@ class _Ratchet:
 class _Walk:
     def __init__(self, result: RuleResult) -> None:
         self.result = result
+        self._trial = trial_on_loop()
 
     def node(self, node: RuleNode, value: Any, old: Any, path: str, ratchet: _Ratchet) -> None:
         if value is None:
@@ -238,7 +243,7 @@ class _Walk:
         self, node: RuleNode, compiled: CompiledRule, variables: _Variables, path: str
     ) -> bool:
         assert compiled.program is not None
-        outcome = compiled.program.run(variables.of(compiled))
+        outcome = compiled.program.run(variables.of(compiled), trial=self._trial)
         if outcome.cost > self.result.cost_left:
             self._stop(node, path, f"validation failed due to {_OUT_OF_BUDGET}")
         self.result.cost_left -= outcome.cost
@@ -286,7 +291,7 @@ class _Walk:
         default = rule.message.strip() or f"failed rule: {compiled.label}"
         if compiled.message is None:
             return default, True
-        outcome = compiled.message.run(variables.of(compiled))
+        outcome = compiled.message.run(variables.of(compiled), trial=self._trial)
         if outcome.cost > self.result.cost_left:
             return f"messageExpression evaluation failed due to {_OUT_OF_BUDGET}", False
         self.result.cost_left -= outcome.cost

@@ -6,12 +6,18 @@ Not here: the evaluation of nodes (`evaluate`, `loops`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar
 
 from restow.apimachinery.structural.cel.values import CostExceeded
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
+COST_ON_LOOP_MAX: Final = 10_000
+"""Cost limit of an evaluation on the event loop: some milliseconds. One that exceeds it is repeated
+in a thread."""
+
+T = TypeVar("T")
 
 
 class Evaluation:
@@ -50,3 +56,20 @@ class Trial:
 
 
 Evaluate = Callable[[Evaluation], Any]
+
+_trial_on_loop: ContextVar[Trial | None] = ContextVar("_trial_on_loop", default=None)
+
+
+def try_on_loop(work: Callable[[], T]) -> T:
+    """Do work that may run rules, with a budget of `COST_ON_LOOP_MAX` for all of them. Raises
+    TrialOver when it is used up."""
+    token = _trial_on_loop.set(Trial(COST_ON_LOOP_MAX))
+    try:
+        return work()
+    finally:
+        _trial_on_loop.reset(token)
+
+
+def trial_on_loop() -> Trial | None:
+    """Return the budget of `try_on_loop`; None in a thread, where there is none."""
+    return _trial_on_loop.get()
