@@ -31,6 +31,7 @@ from restow.admission.review import (
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
+from restow.registry.long_work import ON_LOOP, WorkRunner
 from restow.registry.resource import Object, Resource
 from restow.registry.scales import scale_of_object, with_replicas
 from restow.registry.store import Check
@@ -119,33 +120,57 @@ class RequestAdmission:
         self._mutations = mutations
         self._admissions = admissions
 
-    async def mutate(self, obj: Object, old: Object | None, /, *, is_dry_run: bool) -> Object:
+    async def mutate(
+        self,
+        obj: Object,
+        old: Object | None,
+        /,
+        *,
+        is_dry_run: bool,
+        runner: WorkRunner = ON_LOOP,
+    ) -> Object:
         """Return the object to write, validated and defaulted like a request body."""
         for plugin in self._mutations:
-            attributes = self._attributes(obj, _copy(old), is_dry_run=is_dry_run)
-            answer = await plugin.mutate(attributes)
+            before = await runner.run(_copy, old)
+            answer = await plugin.mutate(self._attributes(obj, before, is_dry_run=is_dry_run))
             if answer is not None:
-                obj = self._validated(obj, answer)
+                obj = await runner.run(self._validated, obj, answer)
         return obj
 
     async def review_delete(
-        self, _obj: Object | None, old: Object | None, /, *, is_dry_run: bool
+        self,
+        _obj: Object | None,
+        old: Object | None,
+        /,
+        *,
+        is_dry_run: bool,
+        runner: WorkRunner = ON_LOOP,
     ) -> None:
         """Run all plug-ins for a delete. A delete has no object to change, so a mutating plug-in
         may only accept or refuse it."""
         for plugin in self._mutations:
-            attributes = self._attributes(None, _copy(old), is_dry_run=is_dry_run)
+            before = await runner.run(_copy, old)
+            attributes = self._attributes(None, before, is_dry_run=is_dry_run)
             if await plugin.mutate(attributes) is not None:
                 raise status.internal(
                     "an admission plug-in attempted to modify the object, which is not supported"
                     " for this operation"
                 )
-        await self.review(None, old, is_dry_run=is_dry_run)
+        await self.review(None, old, is_dry_run=is_dry_run, runner=runner)
 
-    async def review(self, obj: Object | None, old: Object | None, /, *, is_dry_run: bool) -> None:
+    async def review(
+        self,
+        obj: Object | None,
+        old: Object | None,
+        /,
+        *,
+        is_dry_run: bool,
+        runner: WorkRunner = ON_LOOP,
+    ) -> None:
         """Raise the error of the first plug-in that refuses the write."""
         for plugin in self._admissions:
-            answer = plugin.review(self._attributes(obj, _copy(old), is_dry_run=is_dry_run))
+            before = await runner.run(_copy, old)
+            answer = plugin.review(self._attributes(obj, before, is_dry_run=is_dry_run))
             if answer is not None:
                 await answer
 

@@ -40,7 +40,7 @@ from restow.request.context import ANONYMOUS, Context
 from restow.request.limits import InFlight, RequestLimits, hold_slot
 from restow.request.metrics import Metrics
 from restow.request.parameters import check_parameters, check_timeout
-from restow.request.responses import JSON_HEADERS, error_answer
+from restow.request.responses import JSON_HEADERS, LongResponse, error_answer
 from restow.request.routes import Route, Routes, ShortGet, deprecation_of
 
 Barrier = Callable[[Context, Resource], None]
@@ -136,6 +136,8 @@ class App:
             while answer is None:
                 try:
                     answer = await self._chain(context, route)
+                    if type(answer) is LongResponse:
+                        answer = await self._server.offload.run(context, answer.finish)
                 except DoAgain as lack:
                     await self._settle(context, lack)
                     route = self._routes.of(context.request)

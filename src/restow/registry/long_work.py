@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from restow.apimachinery.structural.cel.run import try_on_loop
 from restow.apimachinery.structural.cel.values import TrialOver
@@ -54,3 +54,7 @@ class WorkRunner(NamedTuple):
                 is_long = True
             except NotConverted as needed:
                 await needed.settle()
+
+
+ON_LOOP: Final = WorkRunner(in_thread, is_long=False)
+"""For objects that are small."""

@@ -91,7 +91,7 @@ class ResourceStore(ObjectReader):
             strategy.place(resource.kind, obj["metadata"], namespace)
             await runner.run(self._planner.track_new, resource, version, obj, manager)
             tracked, manager = obj["metadata"].get("managedFields"), None
-            obj = await options.mutate(obj, None, is_dry_run=options.dry_run)
+            obj = await options.mutate(obj, None, is_dry_run=options.dry_run, runner=runner)
             field_management.after_admission(obj, tracked)
         name = obj["metadata"].get("name")
 
@@ -111,7 +111,7 @@ class ResourceStore(ObjectReader):
             if options.check is not None:
                 options.check(made.obj, None)
             if options.review is not None:
-                await options.review(made.obj, None, is_dry_run=options.dry_run)
+                await options.review(made.obj, None, is_dry_run=options.dry_run, runner=runner)
             if options.dry_run:
                 taken = (await self.read(resource)).get(made.path)
                 if taken is not None and name:
@@ -170,7 +170,7 @@ class ResourceStore(ObjectReader):
                 tracked = new["metadata"].get("managedFields")
                 # Webhooks get an old object of their own: the new one may share parts with `old`.
                 shown = await runner.run(write_plans.object_of, resource, seen, api_version)
-                new = await options.mutate(new, shown, is_dry_run=options.dry_run)
+                new = await options.mutate(new, shown, is_dry_run=options.dry_run, runner=runner)
                 field_management.after_admission(new, tracked)
             await runner.run(self._planner.begin_update, facts, old, new)
             made = await runner.run(
@@ -185,7 +185,7 @@ class ResourceStore(ObjectReader):
                 options.check(made.obj, was)
             if options.review is not None:
                 shown = await runner.run(write_plans.object_of, resource, seen, api_version)
-                await options.review(made.obj, shown, is_dry_run=options.dry_run)
+                await options.review(made.obj, shown, is_dry_run=options.dry_run, runner=runner)
             return made, runner
 
         return await self._write(plan, resource, options, verb="update", may_forget=not is_applied)
@@ -224,7 +224,7 @@ class ResourceStore(ObjectReader):
             )
             if options.review is not None:
                 old = await runner.run(write_plans.object_of, resource, seen, api_version)
-                await options.review(None, old, is_dry_run=options.dry_run)
+                await options.review(None, old, is_dry_run=options.dry_run, runner=runner)
             return made, runner
 
         return await self._write(plan, resource, options, verb="delete")

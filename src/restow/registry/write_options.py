@@ -37,7 +37,7 @@ class Review(Protocol):
     """Validating admission: called with the new object and the current one."""
 
     async def __call__(
-        self, obj: Object | None, old: Object | None, /, *, is_dry_run: bool
+        self, obj: Object | None, old: Object | None, /, *, is_dry_run: bool, runner: WorkRunner
     ) -> None:
         """Raise a StatusError to reject. `old` is None for a create, `obj` is None for a delete."""
 
@@ -45,7 +45,9 @@ class Review(Protocol):
 class Mutate(Protocol):
     """Mutating admission: may change the object before it is validated."""
 
-    async def __call__(self, obj: Object, old: Object | None, /, *, is_dry_run: bool) -> Object:
+    async def __call__(
+        self, obj: Object, old: Object | None, /, *, is_dry_run: bool, runner: WorkRunner
+    ) -> Object:
         """Return the object to write instead, complete like one from a client, or the same one.
         `old` is None for a create, and the name may be missing. Raise a StatusError to reject."""
 

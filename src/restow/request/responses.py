@@ -7,9 +7,10 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 from isal import isal_zlib
@@ -26,6 +27,11 @@ from restow.request.protobuf_messages import message_of
 GZIP_BYTES_MIN: Final = 128 * 1024
 PIECE_BYTES: Final = 128 * 1024
 """Approximate bytes of a list that are joined and written at once."""
+SLICE_BYTES: Final = 16 * 1024
+"""Approximate bytes of the objects that are encoded at once in another form: some milliseconds."""
+SLICE_ITEMS_MAX: Final = 100
+PRETTY_BYTES_MAX: Final = 512 * 1024
+"""Longer objects are not indented, which takes 13 ms per MiB."""
 YAML_BYTES_MAX: Final = 1024 * 1024
 """Largest object, in bytes of JSON, that is encoded as YAML, in one step; a larger one gets a
 406."""
@@ -34,6 +40,8 @@ YAML_LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 PROTOBUF_BYTES_MAX: Final = 8 * 1024
 """Above this size in JSON the response stays JSON, if the client accepts that as well."""
 WARNING_CHARACTERS_MAX: Final = 256
+
+EncodeItems: TypeAlias = "Callable[[list[bytes]], list[bytes]]"
 
 _CACHE: Final = ("Cache-Control", "no-cache, private")
 JSON_HEADERS: Final = header_block([("Content-Type", "application/json"), _CACHE])
@@ -55,9 +63,31 @@ def respond(context: Context, code: int, body: bytes) -> HttpResponse:
     return _finished(context, code, body, headers)
 
 
-def respond_message(context: Context, body: bytes) -> HttpResponse:
+class LongResponse(HttpResponse):
+    """A response that takes too long to encode on the event loop: `finish` returns the real one."""
+
+    __slots__ = ("finish",)
+
+    def __init__(self, status_code: int, finish: Callable[[], HttpResponse]) -> None:
+        super().__init__(status_code)
+        self.finish = finish
+
+
+def is_plain(context: Context) -> bool:
+    """Whether the response is the object in JSON as it is cached, without a change."""
+    form = context.form
+    return form.media == "json" and not form.as_kind and not _wants_pretty(context)
+
+
+def respond_message(context: Context, body: bytes) -> Answer:
     """Return a response with this protobuf message as the body."""
-    return _finished(context, 200, body, _PROTOBUF_HEADERS)
+    if len(body) <= PIECE_BYTES:
+        return _finished(context, 200, body, _PROTOBUF_HEADERS)
+    pieces = (body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES))
+    headers = _PROTOBUF_HEADERS + (warning_lines(context.warnings) if context.warnings else b"")
+    if takes_gzip(context):
+        return PullStream(200, _compressed(pieces), headers + _GZIP_LINES)
+    return PullStream(200, pieces, headers, length=len(body))
 
 
 def _finished(context: Context, code: int, body: bytes, headers: bytes) -> HttpResponse:
@@ -107,25 +137,39 @@ class Bodies(NamedTuple):
         return cls(items, sum(map(len, items)))
 
 
-def respond_list(context: Context, head: bytes, bodies: Bodies, tail: bytes) -> Answer:
-    """Return a list response that is streamed in pieces, with backpressure."""
+def respond_list(
+    context: Context,
+    head: bytes,
+    bodies: Bodies,
+    tail: bytes,
+    *,
+    encode: EncodeItems | None = None,
+) -> Answer:
+    """Return a list response; a long one is streamed in pieces, with backpressure.
+
+    `encode` returns the items for some objects, if the objects themselves are not the items.
+    """
     headers = JSON_HEADERS
-    items = bodies.items
+    length = None
     if context.form.media == "yaml":
         if bodies.nbytes > YAML_LIST_BYTES_MAX:
             raise status.not_acceptable(["application/json"])
-        return PullStream(200, _yaml_pieces(head + tail, items), _YAML_HEADERS)
-    if _wants_pretty(context):
-        return respond(context, 200, b"".join((head, b",".join(items), tail)))
+        headers = _YAML_HEADERS
+        pieces = _yaml_pieces(head + tail, _encoded_slices(bodies, encode))
+    elif _wants_pretty(context):
+        pieces = _pretty_pieces(head + tail, _encoded_slices(bodies, encode))
+    elif encode is not None:
+        pieces = _joined_pieces(head, _encoded_slices(bodies, encode), tail)
+    else:
+        pieces = list_pieces(head, bodies, tail)
+        length = len(head) + len(tail) + bodies.nbytes + max(0, len(bodies.items) - 1)
     if context.warnings:
         headers += warning_lines(context.warnings)
-    size = len(head) + len(tail) + bodies.nbytes + max(0, len(items) - 1)
-    if size > GZIP_BYTES_MIN and takes_gzip(context):
-        pieces = _compressed(list_pieces(head, bodies, tail))
-        return PullStream(200, pieces, headers + _GZIP_LINES)
-    if size < GZIP_BYTES_MIN:
-        return HttpResponse(200, b"".join((head, b",".join(items), tail)), headers)
-    return PullStream(200, list_pieces(head, bodies, tail), headers, length=size)
+    if (bodies.nbytes if length is None else length) < SLICE_BYTES:
+        return HttpResponse(200, b"".join(pieces), headers)
+    if takes_gzip(context) and bodies.nbytes > GZIP_BYTES_MIN:
+        return PullStream(200, _compressed(pieces), headers + _GZIP_LINES)
+    return PullStream(200, pieces, headers, length=length)
 
 
 def list_pieces(head: bytes, bodies: Bodies, tail: bytes) -> Iterator[bytes]:
@@ -141,15 +185,63 @@ def list_pieces(head: bytes, bodies: Bodies, tail: bytes) -> Iterator[bytes]:
     yield tail if items else head + tail
 
 
-def _yaml_pieces(empty_list: bytes, items: list[bytes]) -> Iterator[bytes]:
+def slices(items: list[bytes], *, bytes_max: int = SLICE_BYTES) -> Iterator[list[bytes]]:
+    """Yield the items in slices of some KiB, or of one item if that is longer."""
+    some: list[bytes] = []
+    nbytes = 0
+    for item in items:
+        some.append(item)
+        nbytes += len(item)
+        if nbytes >= bytes_max or len(some) >= SLICE_ITEMS_MAX:
+            yield some
+            some, nbytes = [], 0
+    if some:
+        yield some
+
+
+def _encoded_slices(bodies: Bodies, encode: EncodeItems | None) -> Iterator[list[bytes]]:
+    found = slices(bodies.items)
+    return found if encode is None else map(encode, found)
+
+
+def _joined_pieces(head: bytes, encoded: Iterable[list[bytes]], tail: bytes) -> Iterator[bytes]:
+    before = head
+    for some in encoded:
+        yield before + b",".join(some)
+        before = b","
+    yield tail if before == b"," else head + tail
+
+
+def _pretty_pieces(empty_list: bytes, encoded: Iterable[list[bytes]]) -> Iterator[bytes]:
+    """Yield the list with indentation; items that take too long keep their form."""
+    before, end = _indented(empty_list).rsplit(b"[]", 1)
+    before += b"["
+    for some in encoded:
+        shown = [
+            item if len(item) > PRETTY_BYTES_MAX else _indented(item).replace(b"\n", b"\n    ")
+            for item in some
+        ]
+        yield before + b"\n    " + b",\n    ".join(shown)
+        before = b","
+    yield (b"\n  ]" if before == b"," else before + b"]") + end + b"\n"
+
+
+def _indented(body: bytes) -> bytes:
+    return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2)
+
+
+def _yaml_pieces(empty_list: bytes, encoded: Iterable[list[bytes]]) -> Iterator[bytes]:
     """Yield the list as YAML, in small steps."""
     fields = orjson.loads(empty_list)
-    if not items:
+    items = chain.from_iterable(encoded)
+    first = next(items, None)
+    if first is None:
         yield yaml_encoder.encode(fields)
         return
-    del fields["items"]
-    yield yaml_encoder.encode(fields) + b"items:\n"
-    yield from yaml_encoder.encode_sequence(map(orjson.loads, items))
+    name = next(reversed(fields))  # "items" or "rows"
+    del fields[name]
+    yield yaml_encoder.encode(fields) + name.encode() + b":\n"
+    yield from yaml_encoder.encode_sequence(map(orjson.loads, chain([first], items)))
 
 
 def takes_gzip(context: Context) -> bool:
@@ -190,8 +282,8 @@ def _encoded(context: Context, body: bytes) -> tuple[bytes, bytes]:
         message = message_of(body)
         if message is not None:
             return message, _PROTOBUF_HEADERS
-    if _wants_pretty(context):
-        body = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2) + b"\n"
+    if _wants_pretty(context) and len(body) <= PRETTY_BYTES_MAX:
+        body = _indented(body) + b"\n"
     return body, JSON_HEADERS
 
 

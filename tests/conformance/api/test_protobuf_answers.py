@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from restow.apimachinery.codec import LONG_BODY_SIZE
 from restow.apimachinery.protobuf import encode, read_envelope, write_envelope
 from restow.apimachinery.protobuf_values import read_small
-from restow.endpoints.handlers.list_objects import MESSAGES_AT_ONCE
 from restow.registry.catalog import builtin_catalog
 from restow.request.protobuf_messages import read_message, struct_of
 from restow.request.responses import PROTOBUF_BYTES_MAX
@@ -99,19 +99,24 @@ async def test_long_objects_stay_json(api: ApiClient) -> None:
     assert (await api.delete(CONFIG_MAPS, accept=GO)).header("content-type") == JSON
 
 
+LISTED = 55
+LONG_DATA = {"data": {"k": "x" * (LONG_BODY_SIZE // 50)}}
+
+
 async def test_long_lists(api: ApiClient) -> None:
-    """A list encoded in several slices is complete, pages continue, and a selector selects."""
-    for number in range(MESSAGES_AT_ONCE + 5):
-        await api.post(CONFIG_MAPS, config_map(f"c{number:03}", labels={"odd": str(number % 2)}))
+    """A list encoded in a thread is complete, pages continue, and a selector selects."""
+    for number in range(LISTED):
+        labels = {"odd": str(number % 2)}
+        await api.post(CONFIG_MAPS, {**config_map(f"c{number:03}", labels=labels), **LONG_DATA})
     whole = decoded(await api.get(CONFIG_MAPS, accept=PROTOBUF))
-    assert len(whole["items"]) == MESSAGES_AT_ONCE + 5
+    assert len(whole["items"]) == LISTED
     page = decoded(await api.get(f"{CONFIG_MAPS}?limit=3&labelSelector=odd%3D1", accept=PROTOBUF))
     token = page["metadata"]["continue"]
     rest = decoded(
         await api.get(f"{CONFIG_MAPS}?labelSelector=odd%3D1&continue={token}", accept=PROTOBUF)
     )
     names = [each["metadata"]["name"] for each in page["items"] + rest["items"]]
-    assert names == [f"c{number:03}" for number in range(1, MESSAGES_AT_ONCE + 5, 2)]
+    assert names == [f"c{number:03}" for number in range(1, LISTED, 2)]
 
 
 async def test_a_watch(api: ApiClient) -> None:

@@ -16,11 +16,11 @@ from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.list_objects import list_answer
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.list_selectors import ListSelectors
-from restow.endpoints.representations import object_in_form
+from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import Answer
 from restow.registry.resource import Object
 from restow.request.context import Context
-from restow.request.responses import Bodies, respond
+from restow.request.responses import Bodies
 from restow.storage.errors import StorageError
 
 STORE: Final = "etcd-0"
@@ -37,9 +37,7 @@ async def component_statuses(server: Server, context: Context) -> Answer:
     if info.name:
         obj = {"kind": "ComponentStatus", "apiVersion": "v1", **await _store(server)}
         body = orjson.dumps(obj)
-        if context.form.as_kind:
-            body = object_in_form(context, body, clock=server.runtime.clock)
-        return respond(context, 200, body)
+        return respond_in_form(context, 200, body, clock=server.runtime.clock)
     selection = ListSelectors(resource_of(context), info)
     body = orjson.dumps(await _store(server))
     found = [body] if selection.matches(STORE, (0, "v1", body)) else []

@@ -10,12 +10,11 @@ from restow.apimachinery import status
 from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.write_options import write_options
-from restow.endpoints.representations import object_in_form
+from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object, Resource
 from restow.request.bodies import read_body
 from restow.request.context import Context
-from restow.request.responses import respond
 from restow.storage.interface import Revision, RevisionIs
 
 
@@ -52,9 +51,7 @@ async def create_object(
     if kind.behaviour_missing:
         context.warn(f"{kind.group_resource} are stored, but nothing acts on them in this release")
     body = written.body
-    if context.form.as_kind:
-        body = object_in_form(context, body, clock=server.runtime.clock)
-    return respond(context, 201, body)
+    return respond_in_form(context, 201, body, clock=server.runtime.clock)
 
 
 async def check_namespace(

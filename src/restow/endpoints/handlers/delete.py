@@ -15,7 +15,8 @@ from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.list_objects import list_answer, read_query
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.list_selectors import ListSelectors
-from restow.endpoints.representations import object_in_form
+from restow.endpoints.partial_metadata import metadata_bytes
+from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import Answer, HttpResponse
 from restow.registry.store import DeleteOptions, ObjectWriteOptions, Written
 from restow.registry.watch_cache import Entry
@@ -23,7 +24,7 @@ from restow.request.bodies import decoded
 from restow.request.context import Context
 from restow.request.delete_options import read_options
 from restow.request.parameters import is_dry_run
-from restow.request.responses import Bodies, respond, respond_object
+from restow.request.responses import Bodies, respond_object
 
 DELETES_AT_ONCE: Final = 32
 CONVERTED_AT_ONCE: Final = 480
@@ -57,10 +58,10 @@ async def delete(server: Server, context: Context) -> HttpResponse:
     )
     if not written.removed or resource.kind.returns_deleted:
         body = written.body
-        if context.form.as_kind:
-            body = object_in_form(context, body, clock=server.runtime.clock)
-        return respond(context, 200 if written.removed else stays_code, body)
-    uid = orjson.loads(written.body)["metadata"].get("uid", "")
+        return respond_in_form(
+            context, 200 if written.removed else stays_code, body, clock=server.runtime.clock
+        )
+    uid = orjson.loads(metadata_bytes(written.body)).get("uid", "")
     details = {"name": info.name, "group": resource.group, "kind": resource.plural, "uid": uid}
     return respond_object(
         context,

@@ -12,14 +12,13 @@ import orjson
 
 from restow.apimachinery import status
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.representations import object_in_form
+from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import HttpResponse
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource
 from restow.registry.scales import scale_of_object
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.request.context import Context
-from restow.request.responses import respond
 
 FUTURE_SECONDS_MAX: Final = 3.0
 """How long to wait for a resource version that the cache has not reached."""
@@ -37,9 +36,7 @@ async def get(server: Server, context: Context) -> HttpResponse:
         body = scale_of(server, context, entry)
     else:
         body = server.store.body_of(resource, entry, resource.api_version(info.version))
-    if context.form.as_kind:
-        body = object_in_form(context, body, clock=server.runtime.clock)
-    return respond(context, 200, body)
+    return respond_in_form(context, 200, body, clock=server.runtime.clock)
 
 
 def scale_of(server: Server, context: Context, entry: Entry) -> bytes:

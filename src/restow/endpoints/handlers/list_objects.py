@@ -8,11 +8,13 @@ first, in batches: selectors apply to the objects as the client gets them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
 from restow.apimachinery import field_errors, status
+from restow.apimachinery.codec import LONG_BODY_SIZE
 from restow.apimachinery.names import GroupKind
 from restow.endpoints.continue_tokens import INCONSISTENT, PageStart
 from restow.endpoints.handlers.get import (
@@ -46,8 +48,6 @@ LISTS_KEPT_MAX: Final = 16
 """Complete lists cached per resource, until one of its objects changes."""
 SLICE_ITEMS: Final = 500
 """Objects processed per iteration of the event loop: a few milliseconds if all must be decoded."""
-MESSAGES_AT_ONCE: Final = 50
-"""Objects encoded as protobuf per iteration: a few milliseconds if they are pods."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
 
 
@@ -373,9 +373,9 @@ async def list_answer(
 ) -> Answer:
     """The response with a list of objects, in the requested form."""
     if wants_message(context, bodies.nbytes):
-        return await _list_in_messages(server, context, bodies.items, metadata)
+        return await _list_in_messages(server, context, bodies, metadata)
     if context.form.as_kind:
-        return list_in_form(context, bodies.items, metadata, clock=server.runtime.clock)
+        return list_in_form(context, bodies, metadata, clock=server.runtime.clock)
     resource = resource_of(context)
     head = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
         orjson.dumps(resource.kind.list_kind),
@@ -386,26 +386,24 @@ async def list_answer(
 
 
 async def _list_in_messages(
-    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+    server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]
 ) -> Answer:
-    """A list in protobuf, which yields to the event loop while it is encoded.
+    """A list in protobuf. It starts with its length, so nothing can be sent before all of it is
+    encoded."""
+    work = partial(_encode_messages, context, bodies.items, metadata)
+    if bodies.nbytes > LONG_BODY_SIZE:
+        return respond_message(context, await server.offload.run(context, work))
+    return respond_message(context, work())
 
-    It starts with its length, so nothing can be sent before all of it is encoded.
-    """
+
+def _encode_messages(context: Context, bodies: list[bytes], metadata: dict[str, Any]) -> bytes:
     resource = resource_of(context)
     names = resource.api_version(context.info.version), resource.kind.kind
     list_kind = resource.kind.list_kind
     if context.form.as_kind:
         names, list_kind = (META_V1, PARTIAL_OBJECT), PARTIAL_LIST
-    written = []
-    for first in range(0, len(bodies), MESSAGES_AT_ONCE):
-        if first:
-            await server.runtime.clock.sleep(0)
-        some = bodies[first : first + MESSAGES_AT_ONCE]
-        if context.form.as_kind:
-            some = [partial_object_bytes(body) for body in some]
-        written.append(items_of(*names, some))
-    return respond_message(context, list_message(names[0], list_kind, metadata, written))
+        bodies = [partial_object_bytes(body) for body in bodies]
+    return list_message(names[0], list_kind, metadata, [items_of(*names, bodies)])
 
 
 def bodies_of(

@@ -16,9 +16,10 @@ from restow.endpoints.handlers.review_checks import check_access, selector_error
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.token_review import review_token
 from restow.httpserver.response import HttpResponse
+from restow.registry.long_work import WorkRunner
 from restow.registry.resource import Object
 from restow.registry.strategy import place
-from restow.request.bodies import read_body
+from restow.request.bodies import needs_thread, read_body
 from restow.request.context import Context, User
 from restow.request.request_info import RequestInfo
 from restow.request.responses import respond_object
@@ -33,9 +34,9 @@ async def review(server: Server, context: Context) -> HttpResponse:
         case "selfsubjectreviews":
             obj["status"] = {"userInfo": user_info(context.user)}
         case "selfsubjectaccessreviews":
-            obj["status"] = _access(server, context, obj, context.user)
+            obj["status"] = await _access(server, context, obj, context.user)
         case "subjectaccessreviews" | "localsubjectaccessreviews":
-            obj["status"] = _access(server, context, obj, _user_of(spec))
+            obj["status"] = await _access(server, context, obj, _user_of(spec))
         case "selfsubjectrulesreviews":
             obj["status"] = _rules(server, context.user, spec.get("namespace") or "")
             obj["spec"] = {}
@@ -47,10 +48,11 @@ async def review(server: Server, context: Context) -> HttpResponse:
     return respond_object(context, 201, obj)
 
 
-def _access(server: Server, context: Context, obj: Object, user: User) -> dict[str, Any]:
+async def _access(server: Server, context: Context, obj: Object, user: User) -> dict[str, Any]:
     kind = resource_of(context).kind
     place(kind, obj["metadata"], context.info.namespace)
-    check_access(kind.group_kind, obj)
+    runner = WorkRunner(server.offload.of(context), needs_thread(context))
+    await runner.run(check_access, kind.group_kind, obj)
     spec = obj["spec"]
     wanted, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if wanted is not None:
@@ -71,7 +73,7 @@ def _access(server: Server, context: Context, obj: Object, user: User) -> dict[s
     found: dict[str, Any] = {"allowed": server.access_reviewer.allows(user, info)}
     if reason := server.access_reviewer.reason(user, info):
         found["reason"] = reason
-    if wanted is not None and (errors := selector_errors(wanted)):
+    if wanted is not None and (errors := await runner.run(selector_errors, wanted)):
         found["evaluationError"] = errors
     return found
 

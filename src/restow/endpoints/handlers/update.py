@@ -16,7 +16,7 @@ from restow.endpoints.handlers.create import create_object
 from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.write_options import write_options
-from restow.endpoints.representations import object_in_form
+from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object
 from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
@@ -25,7 +25,6 @@ from restow.registry.write_planner import Change
 from restow.request.bodies import PROTOBUF, decoded, read_body
 from restow.request.context import Context
 from restow.request.protobuf_messages import read_message
-from restow.request.responses import respond
 
 REPLICAS_MAX: Final = 2**31 - 1
 _NO_VERSION: Final = (None, "", "0")
@@ -73,9 +72,9 @@ async def change_object(
     body = written.body
     if info.subresource == "scale":
         body = orjson.dumps(scale_of_object(resource, info.version, orjson.loads(body)))
-    if context.form.as_kind:
-        body = object_in_form(context, body, clock=server.runtime.clock)
-    return respond(context, 201 if written.created else 200, body)
+    return respond_in_form(
+        context, 201 if written.created else 200, body, clock=server.runtime.clock
+    )
 
 
 def check_may_create(server: Server, context: Context) -> None:

@@ -38,7 +38,7 @@ def table_document(
         "metadata": {key: metadata[key] for key in _LIST_METADATA if key in metadata},
         "columnDefinitions": columns.definitions if with_definitions else None,
         "rows": [
-            _row(columns, obj, include=include_object, now=now, api_version=api_version)
+            table_row(columns, obj, include=include_object, now=now, api_version=api_version)
             for obj in objects
         ],
     }
@@ -47,14 +47,15 @@ def table_document(
 _LIST_METADATA: Final = ("selfLink", "resourceVersion", "continue", "remainingItemCount")
 
 
-def _row(
+def table_row(
     columns: TableColumns,
     obj: Mapping[str, Any],
     *,
     include: IncludeObject,
     now: datetime,
-    api_version: str,
+    api_version: str = META_V1,
 ) -> dict[str, Any]:
+    """The row of one object."""
     row: dict[str, Any] = {"cells": columns.cells(obj, now)}
     conditions = columns.conditions(obj) if columns.conditions is not None else []
     if conditions:
