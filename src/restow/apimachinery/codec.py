@@ -9,6 +9,8 @@ The checks run on every write, so they use calls that cost about as much as the 
   encoded inside so many lists that the encoder reaches its own limit.
 - Duplicate keys: the parser keeps the last one. If the decoded value has as many quotation marks as
   the body, no key was lost. Only otherwise a slow parser finds the duplicates.
+- Number of values: a body with no more commas and brackets than the maximum has no more values.
+  Otherwise those outside of strings are counted.
 - Integers: the parser converts large ones to floats. Only if the body has nineteen consecutive
   digits, the slow parser checks whether they are one.
 
@@ -18,6 +20,7 @@ Not here: the meaning of objects, YAML (`yaml_codec`), and protobuf.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -27,6 +30,7 @@ from restow.apimachinery.status import (
     bad_request,
     body_too_large,
     internal,
+    too_many_values,
 )
 
 BODY_SIZE_MAX: Final = 3 * 1024 * 1024
@@ -42,6 +46,10 @@ LONG_BODY_SIZE: Final = 32 * 1024
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 MEDIA_TYPES: Final = (JSON, YAML)
+
+# The parser holds the interpreter's lock: this many values take some 10 ms.
+VALUES_MAX: Final = 100_000
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
@@ -79,6 +87,8 @@ def decode_value(
     """
     if len(body) > size_max:
         raise body_too_large(size_max)
+    if len(body) > VALUES_MAX:
+        _check_values(body)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -155,6 +165,24 @@ def check_integer(text: str) -> int:
         if _INT64_MIN <= number <= _INT64_MAX:
             return number
     raise bad_request(f"the number {text[:40]} does not fit into 64 bits")
+
+
+def _check_values(body: bytes) -> None:
+    """Raise a 413 for more than `VALUES_MAX` values: one before each comma and in each bracket."""
+    if _separators(body) <= VALUES_MAX:
+        return
+    count = last = 0
+    for text in _STRING.finditer(body):  # commas and brackets in strings do not count
+        count += _separators(body[last : text.start()])
+        last = text.end()
+        if count > VALUES_MAX:
+            break
+    if count + _separators(body[last:]) > VALUES_MAX:
+        raise too_many_values(VALUES_MAX)
+
+
+def _separators(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _may_have_duplicates(body: bytes, encoded: bytes) -> bool:

@@ -19,6 +19,7 @@ Not here: the work.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +35,7 @@ from restow.request.slot_queue import TOO_LATE, QueuedSlot, SlotQueue
 from restow.request.slots import SlotPool
 
 SWITCH_SECONDS: Final = 0.001
-"""Interval for `sys.setswitchinterval`: how long a thread may keep the event loop waiting."""
+"""How long a thread may keep the event loop waiting, unless it is inside one call of a library."""
 THREADS_MAX: Final = 2
 WAIT_SECONDS_MAX: Final = 30.0
 """How long work waits for a thread."""
@@ -86,6 +87,7 @@ class Offload:
             slot.leave()
             raise _stopping()
         if self._threads is None:
+            sys.setswitchinterval(SWITCH_SECONDS)
             self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="restow-long-work")
         pending = self._threads.submit(work)
         _leave_when_done(slot, pending)

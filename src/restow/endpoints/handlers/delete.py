@@ -12,14 +12,14 @@ from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.handlers.get import resource_of
-from restow.endpoints.handlers.list_objects import list_answer, read_query
+from restow.endpoints.handlers.list_objects import list_answer, read_query, slices_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.list_selectors import ListSelectors
 from restow.endpoints.partial_metadata import metadata_bytes
 from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import Answer, HttpResponse
 from restow.registry.store import DeleteOptions, ObjectWriteOptions, Written
-from restow.registry.watch_cache import Entry
+from restow.registry.watch_cache import CachedObjects, Entry
 from restow.request.bodies import decoded
 from restow.request.context import Context
 from restow.request.delete_options import read_options
@@ -83,18 +83,7 @@ async def delete_collection(server: Server, context: Context) -> Answer:
     selection = ListSelectors(resource, info)
     limit = read_query(server, context, selection).limit
     cache = await server.store.read(resource)
-    page = cache.select(selection.prefix)
-    entries = page.entries
-    if selection:
-        # Selectors apply to labels and fields in the version of the request.
-        entries = await server.store.in_version(
-            resource, entries, resource.api_version(info.version)
-        )
-    chosen = [
-        (path, entry)
-        for path, entry, seen in zip(page.keys, page.entries, entries, strict=True)
-        if not selection or selection.matches(path, seen)
-    ]
+    chosen = await _selected(server, context, selection, cache.select(selection.prefix))
     if limit:
         chosen = chosen[:limit]
     deleted: list[bytes] = []
@@ -108,6 +97,25 @@ async def delete_collection(server: Server, context: Context) -> Answer:
         deleted += await _delete_all(server, context, found, sent_options)
     metadata = {"resourceVersion": str(server.store.position)}
     return await list_answer(server, context, Bodies.of(deleted), metadata)
+
+
+async def _selected(
+    server: Server, context: Context, selection: ListSelectors, page: CachedObjects
+) -> list[tuple[str, Entry]]:
+    """The selected objects. Selectors apply to labels and fields in the version of the request."""
+    if not selection:
+        return list(zip(page.keys, page.entries, strict=True))
+    resource, chosen = resource_of(context), []
+    api_version = resource.api_version(context.info.version)
+    for first, last in slices_of(page.entries):
+        if first:
+            await server.runtime.clock.sleep(0)
+        paths, entries = page.keys[first:last], page.entries[first:last]
+        seen = await server.store.in_version(resource, entries, api_version)
+        matches = map(selection.matches, paths, seen)
+        found = zip(paths, entries, matches, strict=True)
+        chosen += [(path, entry) for path, entry, is_chosen in found if is_chosen]
+    return chosen
 
 
 async def _delete_all(

@@ -6,13 +6,18 @@ Not here: the events that a watcher sends (`watch`), and conversion (`watch_conv
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from restow.aio import Runtime, Tasks
+from restow.endpoints.handlers.long_encodings import LongEncodings
 from restow.endpoints.handlers.watch_conversion import Translation, WaitingWatcher
 from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache
+from restow.request.offload import Offload
+
+STEP_SECONDS: Final = 0.004
+"""How long watchers are flushed before other work of the event loop."""
 
 
 class Host(Protocol):
@@ -28,6 +33,9 @@ class Host(Protocol):
     def tasks(self) -> Tasks: ...
 
     @property
+    def offload(self) -> Offload: ...
+
+    @property
     def fan_outs(self) -> dict[str, FanOut]:
         """By root of keys: the watchers of each resource."""
 
@@ -41,10 +49,15 @@ class FanOut:
         self.cache = cache
         self._watchers: dict[WaitingWatcher, None] = {}  # in order of arrival
         self._scheduled = False
+        self._is_changed = False
+        """Whether the cache has changed since the current flush began."""
+        self._left: list[WaitingWatcher] = []
+        """Watchers that the current flush has not reached, the next one last."""
         self._shared: dict[object, bytes] | None = None
-        """Bytes encoded in this flush; None outside of one."""
+        """Bytes encoded in this step of a flush; None outside of one."""
 
         self._translations: dict[str, Translation] = {}
+        self.long_encodings: Final = LongEncodings(host)
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -68,6 +81,7 @@ class FanOut:
 
     def discard(self, watcher: WaitingWatcher) -> None:
         self._watchers.pop(watcher, None)
+        self.long_encodings.discard(watcher)
         if not self._watchers:
             self.cache.unlisten(self._changed)
             # Otherwise it would keep the objects of a deleted kind in memory.
@@ -89,18 +103,33 @@ class FanOut:
         return found
 
     def _changed(self) -> None:
+        self._is_changed = True
         if not self._scheduled:
             self._scheduled = True
             self._clock.call_later(0, self._flush)
 
     def _flush(self) -> None:
-        self._scheduled = False
+        """Flush watchers for `STEP_SECONDS`; the rest in another step.
+
+        A change that comes meanwhile starts again with the watchers that wait longest: none of them
+        is flushed twice before all others were.
+        """
         self._shared = {}
+        left = self._left
+        if not left:
+            left.extend(reversed(self._watchers))
+            self._is_changed = False
+        end = self._clock.monotonic() + STEP_SECONDS
         try:
-            for watcher in tuple(self._watchers):
-                watcher.flush()
+            while left:
+                left.pop().flush()
+                if self._clock.monotonic() >= end:
+                    break
         finally:
             self._shared = None
+            self._scheduled = bool(left) or self._is_changed
+            if self._scheduled:
+                self._clock.call_later(0, self._flush)
 
 
 def fan_out_of(host: Host, cache: WatchCache) -> FanOut:

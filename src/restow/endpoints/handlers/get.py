@@ -6,11 +6,13 @@ as it is; any other version waits until the cache has reached it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import orjson
 
 from restow.apimachinery import status
+from restow.apimachinery.codec import LONG_BODY_SIZE
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import HttpResponse
@@ -35,8 +37,16 @@ async def get(server: Server, context: Context) -> HttpResponse:
     if info.subresource == "scale":
         body = scale_of(server, context, entry)
     else:
-        body = server.store.body_of(resource, entry, resource.api_version(info.version))
+        body = await body_of(server, context, entry, resource.api_version(info.version))
     return respond_in_form(context, 200, body, clock=server.runtime.clock)
+
+
+async def body_of(server: Server, context: Context, entry: Entry, api_version: str) -> bytes:
+    """The encoded object in a version."""
+    if entry[1] == api_version:
+        return entry[2]
+    work = partial(server.store.body_of, resource_of(context), entry, api_version)
+    return await server.offload.run(context, work) if len(entry[2]) > LONG_BODY_SIZE else work()
 
 
 def scale_of(server: Server, context: Context, entry: Entry) -> bytes:

@@ -7,6 +7,7 @@ first, in batches: selectors apply to the objects as the client gets them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -48,6 +49,8 @@ LISTS_KEPT_MAX: Final = 16
 """Complete lists cached per resource, until one of its objects changes."""
 SLICE_ITEMS: Final = 500
 """Objects processed per iteration of the event loop: a few milliseconds if all must be decoded."""
+SLICE_BYTES: Final = 1024 * 1024
+"""The same in bytes of objects."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
 
 
@@ -157,16 +160,17 @@ async def _answer_now(
     resource = resource_of(context)
     api_version = resource.api_version(context.info.version)
     wanted = (selection.prefix, api_version)
+    # Before anything is awaited: the list is of this revision.
+    revision = max(server.store.position, cache.changed_at)
     bodies: Bodies | None = cache.memo.get(wanted)
     if bodies is None:
         entries = cache.select(selection.prefix).entries
-        bodies = Bodies.of(bodies_of(server, resource, entries, api_version))
+        bodies = await bodies_of(server, context, entries, api_version)
         # Converted objects are not cached: they would be in memory twice.
         if all(entry[1] == api_version for entry in entries):
             if len(cache.memo) >= LISTS_KEPT_MAX:
                 cache.memo.clear()
             cache.memo[wanted] = bodies
-    revision = max(server.store.position, cache.changed_at)
     return await list_answer(server, context, bodies, {"resourceVersion": str(revision)})
 
 
@@ -244,14 +248,25 @@ async def _from_cache_in_slices(
     # All of one revision: changes during later slices are not seen.
     page = _candidates(cache, selection, start)
     found = FoundPage([], [], max(server.store.position, cache.changed_at))
-    for first in range(0, len(page.keys), SLICE_ITEMS):
-        last = first + SLICE_ITEMS
+    for first, last in slices_of(page.entries):
         entries = await server.store.in_version(resource, page.entries[first:last], api_version)
         some = Slice(page.keys[first:last], entries, page.revision)
         if _match(found, some, selection, query):
             break
         await server.runtime.clock.sleep(0)
     return found
+
+
+def slices_of(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+    """The first and last position of the objects to process per iteration of the event loop."""
+    first = nbytes = 0
+    for index, entry in enumerate(entries):
+        nbytes += len(entry[2])
+        if nbytes > SLICE_BYTES or index - first >= SLICE_ITEMS:
+            yield first, max(index, first + 1)
+            first, nbytes = max(index, first + 1), len(entry[2])
+    if first < len(entries):
+        yield first, len(entries)
 
 
 def _candidates(cache: WatchCache, selection: ListSelectors, start: str) -> Slice:
@@ -364,8 +379,8 @@ async def _answer(
         metadata["continue"] = server.tokens.make(place, bound_to=selection.bound_to)
         if found.remaining is not None:
             metadata["remainingItemCount"] = found.remaining
-    bodies = bodies_of(server, resource, found.entries, api_version)
-    return await list_answer(server, context, Bodies.of(bodies), metadata)
+    bodies = await bodies_of(server, context, found.entries, api_version)
+    return await list_answer(server, context, bodies, metadata)
 
 
 async def list_answer(
@@ -406,12 +421,27 @@ def _encode_messages(context: Context, bodies: list[bytes], metadata: dict[str, 
     return list_message(names[0], list_kind, metadata, [items_of(*names, bodies)])
 
 
-def bodies_of(
-    server: Server, resource: Resource, entries: list[Entry], api_version: str
-) -> list[bytes]:
+async def bodies_of(
+    server: Server, context: Context, entries: list[Entry], api_version: str
+) -> Bodies:
     """Encoded objects in the requested version; those stored in it are used unchanged."""
-    body_of = server.store.body_of
-    return [
-        entry[2] if entry[1] == api_version else body_of(resource, entry, api_version)
-        for entry in entries
-    ]
+    if all(entry[1] == api_version for entry in entries):
+        return Bodies.of([entry[2] for entry in entries])
+    work = partial(_converted, server.store.body_of, resource_of(context), entries, api_version)
+    if sum(len(entry[2]) for entry in entries) > LONG_BODY_SIZE:
+        return await server.offload.run(context, work)
+    return work()
+
+
+def _converted(
+    body_of: Callable[[Resource, Entry, str], bytes],
+    resource: Resource,
+    entries: list[Entry],
+    api_version: str,
+) -> Bodies:
+    return Bodies.of(
+        [
+            entry[2] if entry[1] == api_version else body_of(resource, entry, api_version)
+            for entry in entries
+        ]
+    )

@@ -15,9 +15,7 @@ converted yet (`watch_conversion`). Selectors apply to the objects as the client
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from restow.aio import Timer
 from restow.apimachinery import field_errors, status
@@ -30,25 +28,28 @@ from restow.endpoints.handlers.get import (
     resource_of,
 )
 from restow.endpoints.handlers.list_objects import refuse_damaged
+from restow.endpoints.handlers.long_encodings import EncodingPending
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.watch_conversion import Translation
+from restow.endpoints.handlers.watch_events import EventEncoder, sent_object
 from restow.endpoints.list_selectors import ListSelectors
-from restow.endpoints.representations import event_in_form
 from restow.endpoints.websocket import agreed_headers, as_websocket, asks_for_websocket
 from restow.httpserver.response import Answer, HttpResponse
-from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk
+from restow.httpserver.stream import PushStream, StreamWriter
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource
 from restow.registry.watch_cache import Entry, WatchCache, WatchCacheEvent
 from restow.request.context import Context
-from restow.request.protobuf_messages import FRAME_LENGTH_BYTES, event_frame
+from restow.request.protobuf_messages import FRAME_LENGTH_BYTES
 from restow.request.responses import JSON_HEADERS, PROTOBUF_WATCH_HEADERS, warning_lines
 
 TIMEOUT_SECONDS_MAX: Final = 86_400
 BOOKMARK_SECONDS: Final = 60.0
 INITIAL_ITEMS_PER_WRITE: Final = 100
 CHANGES_AT_ONCE: Final = 100
-"""Changes whose objects are converted in one batch."""
+"""Changes that are converted, selected or encoded before other work of the event loop."""
+PLAIN_CHANGES_AT_ONCE: Final = 1_000
+"""The same for changes that are sent as they are cached."""
 REMOVED_SECONDS: Final = 1.0
 """How long a watch outlives its resource, as in kube-apiserver. The client gets the change of the
 CRD by another watch; if this one ended first, the client would start it again and get a 404, which
@@ -142,14 +143,7 @@ class WatchResponse:
         self._resource: Resource = resource_of(context)
         self._version = self._resource.api_version(context.info.version)
         self._wants_bookmarks = context.info.flag("allowWatchBookmarks")
-        form = context.form
-        self._is_protobuf = form.media == "protobuf"
-        self._form = (
-            self._version,
-            form.as_kind,
-            context.info.parameter("includeObject"),
-            form.media,
-        )
+        self._encoder = EventEncoder(server, context, self._fan_out)
         self._translation: Translation | None = None
         if self._resource.remote is not None:
             self._translation = self._fan_out.translation(self._resource, self._version)
@@ -159,7 +153,7 @@ class WatchResponse:
         self._failure: StatusError | None = None
         self._writer: StreamWriter | None = None
         self._timers: list[Timer] = []
-        self._told_columns = False
+        self._continuing: Timer | None = None
         self.seconds: float = server.watch_seconds
 
     def begin(self, version: int, *, initial: bool, failure: StatusError | None) -> None:
@@ -228,13 +222,22 @@ class WatchResponse:
                 return
             if piece:
                 writer.send_raw_chunk(piece)
-            else:
-                self._initial = None
+                self._continue_later()
+                return
+            self._initial = None
         if self._initial is not None:
             return
-        while writer.writable and not writer.closed:
-            if not self._flush_changes(writer):
-                return
+        if writer.writable and self._flush_changes(writer):
+            self._continue_later()
+
+    def _continue_later(self) -> None:
+        """Send more after other work of the event loop."""
+        if self._continuing is None:
+            self._continuing = self._server.runtime.clock.call_later(0, self._continue)
+
+    def _continue(self) -> None:
+        self._continuing = None
+        self.flush()
 
     def _flush_changes(self, writer: StreamWriter) -> bool:
         """Send changes; return whether more can be sent now."""
@@ -246,13 +249,10 @@ class WatchResponse:
         if broken is not None:
             changes = changes[: changes.index(broken)]
         if changes:
-            some: list[WatchCacheEvent] | None = changes
-            if self._translation is not None:
-                some = self._translated(self._translation, changes[:CHANGES_AT_ONCE])
-            if some is None:
+            some = self._translated(self._next_changes(changes))
+            if some is None or not self._send_changes(writer, some):
                 self._wait()
                 return False
-            self._send_changes(writer, some)
             if len(some) < len(changes):
                 return True
         if broken is not None and (broken.damage is None or broken.key not in self._cache.damaged):
@@ -275,31 +275,44 @@ class WatchResponse:
         self._timers[0].cancel()
         self._timers[0] = self._server.runtime.clock.call_later(REMOVED_SECONDS, self._end)
 
-    def _send_changes(self, writer: StreamWriter, changes: list[WatchCacheEvent]) -> None:
-        chunks = (
-            self._chunks(changes)
-            if self._selection or self._form[1]
-            else self._fan_out.shared(self._cursor, self._key(), lambda: self._chunks(changes))
-        )
+    def _next_changes(self, changes: list[WatchCacheEvent]) -> list[WatchCacheEvent]:
+        """The changes for one step: some of them, or one that takes long to encode."""
+        if not self._encoder.is_costly:
+            is_plain = self._translation is None and not self._selection
+            return changes[: PLAIN_CHANGES_AT_ONCE if is_plain else CHANGES_AT_ONCE]
+        some = changes[:CHANGES_AT_ONCE]
+        return some[: self._encoder.fit([sent_object(change) for change in some])]
+
+    def _send_changes(self, writer: StreamWriter, changes: list[WatchCacheEvent]) -> bool:
+        """Send changes; return False if they are being encoded."""
+        try:
+            chunks = (
+                self._chunks(changes)
+                if self._selection or self._encoder.as_kind
+                else self._fan_out.shared(self._cursor, self._key(), lambda: self._chunks(changes))
+            )
+        except EncodingPending:
+            return False
         self._cursor += len(changes)
         self._after = max(self._after, changes[-1].revision)
         if chunks:
             writer.send_raw_chunk(chunks)
+        return True
 
     def _wait(self) -> None:
-        """Wait for conversions; end the watch if the resource has changed, as none will finish
-        then."""
+        """Wait for conversions or encodings; end the watch if the resource has changed, as no
+        conversion will finish then."""
         if self._cache.is_closed:
             self._end_with_cache()
 
-    def _translated(
-        self, translation: Translation, changes: list[WatchCacheEvent]
-    ) -> list[WatchCacheEvent] | None:
+    def _translated(self, changes: list[WatchCacheEvent]) -> list[WatchCacheEvent] | None:
         """Changes with converted objects; None while some are still being converted."""
+        if self._translation is None:
+            return changes
         needed: list[Entry] = []
         for change in changes:
             needed += self._needed_objects(change)
-        seen = translation.seen(needed, self)
+        seen = self._translation.seen(needed, self)
         if seen is None:
             return None
         found = {before[0]: after for before, after in zip(needed, seen, strict=True)}
@@ -311,7 +324,7 @@ class WatchResponse:
             return []
         if self._selection:
             return [entry for entry in (change.now, change.before) if entry is not None]
-        entry = change.before if change.now is None else change.now
+        entry = sent_object(change)
         return [] if entry is None else [entry]
 
     def _first_undecodable(self, changes: list[WatchCacheEvent]) -> WatchCacheEvent | None:
@@ -327,7 +340,7 @@ class WatchResponse:
         return None
 
     def _key(self) -> object:
-        return (self._form, self._selection.prefix, self._after)
+        return (self._encoder.key, self._selection.prefix, self._after)
 
     def _chunks(self, changes: list[WatchCacheEvent]) -> bytes:
         parts = []
@@ -351,9 +364,9 @@ class WatchResponse:
                 entry = change.now
             if entry is None:
                 return None
-            if self._form[1] == "Table":
+            if self._encoder.as_kind == "Table":
                 return self._encode(what, entry)
-            return change.form((what, self._form), lambda _: self._encode(what, entry))
+            return change.form((what, self._encoder.key), lambda _: self._encode(what, entry))
         return self._selected_chunk(change)
 
     def _selected_chunk(self, change: WatchCacheEvent) -> bytes | None:
@@ -374,54 +387,39 @@ class WatchResponse:
         return change.revision, before[1], before[2].replace(old, new, 1)
 
     def _encode(self, what: bytes, entry: Entry) -> bytes:
-        body = self._server.store.body_of(self._resource, entry, self._version)
-        if self._form[1]:
-            body = event_in_form(
-                self._context,
-                body,
-                clock=self._server.runtime.clock,
-                with_definitions=not self._told_columns,
-            )
-            self._told_columns = True
-        return encode_chunk(self._event(what, body))
-
-    def _event(self, what: bytes, body: bytes) -> bytes:
-        if self._is_protobuf:
-            return event_frame(what, body)
-        return b'{"type":"%b","object":%b}\n' % (what, body)
+        """Encode an event. Raises EncodingPending if a thread encodes it."""
+        return self._encoder.encode(what, entry, self)
 
     def _initial_chunks(
         self, keys: list[str], chosen: list[Entry], revision: int
     ) -> Iterator[bytes | None]:
         """Existing objects in batches; None each time that a conversion is pending."""
-        for first in range(0, len(chosen), INITIAL_ITEMS_PER_WRITE):
+        first = 0
+        while first < len(chosen):
             some = chosen[first : first + INITIAL_ITEMS_PER_WRITE]
+            last = first + self._encoder.fit([*some])
+            some = chosen[first:last]
             if self._translation is not None:
                 while (seen := self._translation.seen(some, self)) is None:
                     yield None
-                some = self._selected(keys[first : first + INITIAL_ITEMS_PER_WRITE], seen)
-            if some:
-                yield b"".join([self._encode(_ADDED, entry) for entry in some])
+                some = self._selected(keys[first:last], seen)
+            while some:
+                try:
+                    piece = b"".join([self._encode(_ADDED, entry) for entry in some])
+                except EncodingPending:
+                    yield None
+                else:
+                    yield piece
+                    break
+            first = last
         if self._wants_bookmarks:
-            yield self._bookmark(revision, annotations=_END_OF_INITIAL)
+            yield self._encoder.bookmark(revision, annotations=_END_OF_INITIAL)
 
     def _selected(self, keys: list[str], entries: list[Entry]) -> list[Entry]:
         if not self._selection:
             return entries
         matches = self._selection.matches
         return [entry for path, entry in zip(keys, entries, strict=True) if matches(path, entry)]
-
-    def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
-        if annotations:
-            metadata["annotations"] = annotations
-        kind = self._resource.kind.kind
-        body = orjson.dumps({"kind": kind, "apiVersion": self._version, "metadata": metadata})
-        if self._form[1]:
-            body = event_in_form(
-                self._context, body, clock=self._server.runtime.clock, with_definitions=False
-            )
-        return encode_chunk(self._event(b"BOOKMARK", body))
 
     def _bookmark_and_again(self) -> None:
         self._send_bookmark()
@@ -439,7 +437,7 @@ class WatchResponse:
         self.flush()
         if self._cursor == self._cache.cursor_end and not writer.closed:
             self._after = max(self._after, self._server.store.position)
-            writer.send_raw_chunk(self._bookmark(self._after))
+            writer.send_raw_chunk(self._encoder.bookmark(self._after))
 
     def _timed_out(self) -> None:
         if self._wants_bookmarks:
@@ -455,7 +453,7 @@ class WatchResponse:
         """End with an error, which the client gets as the last event."""
         writer = self._writer
         if writer is not None and not writer.closed:
-            writer.write(self._event(b"ERROR", error.to_bytes()))
+            writer.write(self._encoder.event(b"ERROR", error.to_bytes()))
             writer.close()
         self._closed()
 
@@ -463,6 +461,9 @@ class WatchResponse:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
+        if self._continuing is not None:
+            self._continuing.cancel()
+            self._continuing = None
         self._initial = None
         if self._translation is not None:
             self._translation.discard(self)
