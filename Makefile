@@ -84,6 +84,7 @@ bench: environment ## Run the benchmarks, and print the tables
 	@$(BIN)/python -m benchmarks.encryption
 	@$(BIN)/python -m benchmarks.security
 	@$(BIN)/python -m benchmarks.managers
+	@$(BIN)/python -m benchmarks.steps
 	@$(BIN)/python -m benchmarks.scan
 	@$(BIN)/python -m benchmarks.connections
 	@exec $(BIN)/python -m benchmarks.hostile

@@ -30,7 +30,7 @@ from restow.apimachinery.status import (
     bad_request,
     body_too_large,
     internal,
-    too_many_values,
+    too_large,
 )
 
 BODY_SIZE_MAX: Final = 3 * 1024 * 1024
@@ -178,7 +178,7 @@ def _check_values(body: bytes) -> None:
         if count > VALUES_MAX:
             break
     if count + _separators(body[last:]) > VALUES_MAX:
-        raise too_many_values(VALUES_MAX)
+        raise too_large(f"the body has more than {VALUES_MAX} values")
 
 
 def _separators(text: bytes) -> int:

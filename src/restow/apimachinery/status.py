@@ -349,11 +349,6 @@ def body_too_large(limit_bytes: int) -> RequestEntityTooLarge:
     return RequestEntityTooLarge(f"Request entity too large: limit is {limit_bytes}")
 
 
-def too_many_values(values_max: int) -> RequestEntityTooLarge:
-    """Return the error for a body with too many fields and items."""
-    return RequestEntityTooLarge(f"the body must not have more than {values_max} values")
-
-
 def unsupported_media_type(media_types: Iterable[str]) -> UnsupportedMediaType:
     """The body has an unsupported media type; `media_types` are the supported ones."""
     return UnsupportedMediaType(

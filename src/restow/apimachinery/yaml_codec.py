@@ -25,7 +25,6 @@ from restow.apimachinery.status import BadRequest, bad_request, body_too_large, 
 
 # Parsing YAML is a hundred times slower than parsing JSON.
 YAML_SIZE_MAX: Final = 256 * 1024
-NODES_MAX: Final = 100_000
 
 _CORE_TAG: Final = "tag:yaml.org,2002:"
 _CONSTANTS: Final[dict[str, bool | None]] = {
@@ -171,8 +170,8 @@ class _Builder:
 
     def _count(self) -> None:
         self._nodes += 1
-        if self._nodes > NODES_MAX:
-            raise too_large(f"the body has more than {NODES_MAX} values")
+        if self._nodes > codec.VALUES_MAX:
+            raise too_large(f"the body has more than {codec.VALUES_MAX} values")
 
     def _path_of(self, key: str) -> str:
         path = ""

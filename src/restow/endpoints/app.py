@@ -266,6 +266,8 @@ class App:
             if ShortGet.is_there(resource, info):
                 route.short = ShortGet(resource, info, self._metrics)
         context.resource = resource
+        if (prepare := resource.shape.to_prepare(resource.api_version(info.version))) is not None:
+            await self._server.offload.run(context, prepare)
         if deprecation := deprecation_of(resource, info.version):
             context.warn(deprecation)
         check_form(context)

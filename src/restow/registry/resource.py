@@ -6,7 +6,7 @@ custom resource changes, a new `Resource` replaces it. Nothing here does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -27,6 +27,10 @@ _CLOSING_VERBS: Final = frozenset({"delete", "deletecollection", "get", "list", 
 
 class Shape(Protocol):
     """Types, defaults and validation of a kind. Versions are `apiVersion`s."""
+
+    def to_prepare(self, version: str) -> Callable[[], object] | None:
+        """Return what must run before the first object is processed, if it is too long for the
+        event loop."""
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
         """Check types; return the object with known fields only, and the paths of unknown fields.
@@ -69,6 +73,9 @@ class Shape(Protocol):
 
 class OpenShape:
     """The shape of a kind without a schema: only its metadata is known."""
+
+    def to_prepare(self, _version: str) -> None:
+        return None
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
         return obj, []

@@ -35,6 +35,9 @@ class BuiltinShape:
         self._structs: dict[str, Struct | None] = {}
         self._nodes: dict[str, SchemaNode] = {}
 
+    def to_prepare(self, _version: str) -> None:
+        return None
+
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
         struct = self._struct(version)
         if struct is None:

@@ -127,8 +127,8 @@ def test_duplicate_paths() -> None:
         b"\xef\xbb\xbf{}",
         '{"a":1}'.encode("utf-16"),
         b'{"a":' * 241 + b"1" + b"}" * 241,
-        b"[" * codec.BODY_SIZE_MAX,
-        b'{"a":' * 100_000,
+        b"[" * codec.VALUES_MAX,
+        b'{"a":' * 90_000,
         b'{"a":' + b"[" * 240 + b"]" * 240 + b"}",
     ],
     ids=lambda body: repr(body[:24]),
@@ -137,6 +137,27 @@ def test_refused(body: bytes) -> None:
     """Input that is not a JSON object, or cannot be encoded again, is a 400."""
     with pytest.raises(BadRequest):
         codec.decode(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_refused"),
+    [
+        (b"[" + b"[]," * 49_999 + b"[]]", False),
+        (b"[" + b"[]," * 50_000 + b"[]]", True),
+        (json.dumps({"a": ",[{" * 900_000}).encode(), False),
+        (json.dumps({"a": '",' * 400_000, "b": "\\" * 500_000}).encode(), False),
+        (b"[" * codec.BODY_SIZE_MAX, True),
+        (json.dumps([{"a": '",\\"'}] * 50_001).encode(), True),
+    ],
+)
+def test_the_number_of_values_is_limited(body: bytes, *, is_refused: bool) -> None:
+    """A body with more values than the limit is a 413; commas and brackets in strings do not
+    count."""
+    if is_refused:
+        with pytest.raises(RequestEntityTooLarge):
+            codec.decode_value(body)
+    else:
+        assert codec.decode_value(body)[0] == json.loads(body)
 
 
 def test_limits_are_reached() -> None:

@@ -172,7 +172,7 @@ def test_limits() -> None:
     with pytest.raises(RequestEntityTooLarge):
         yaml_codec.decode(b"a: b", size_max=3)
     with pytest.raises(RequestEntityTooLarge):
-        yaml_codec.decode(b"a: [" + b"1," * (yaml_codec.NODES_MAX + 1) + b"]")
+        yaml_codec.decode(b"a: [" + b"1," * (codec.VALUES_MAX + 1) + b"]")
 
 
 def test_json_is_yaml() -> None:

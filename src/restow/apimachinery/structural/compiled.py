@@ -101,6 +101,15 @@ class CompiledSchema:
             self._compiled_writing = _Writing(self.schema)
         return self._compiled_writing
 
+    @property
+    def is_compiled(self) -> bool:
+        return self._compiled_reading is not None and self._compiled_writing is not None
+
+    def compile(self) -> None:
+        """Compile everything now; may run in a thread."""
+        assert self._reading is not None
+        assert self._writing is not None
+
     def coerce(self, obj: dict[str, Any]) -> list[str]:
         """Drop nulls, apply defaults and prune, in place; return the pruned paths.
 

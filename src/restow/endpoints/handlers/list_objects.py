@@ -51,6 +51,8 @@ SLICE_ITEMS: Final = 500
 """Objects processed per iteration of the event loop: a few milliseconds if all must be decoded."""
 SLICE_BYTES: Final = 1024 * 1024
 """The same in bytes of objects."""
+FEW_ITEMS: Final = 50
+"""So many objects need no slices."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
 
 
@@ -210,7 +212,7 @@ def _from_cache(
 def _takes_long(cache: WatchCache, selection: ListSelectors) -> bool:
     """Whether so many objects must be read that other requests would be delayed."""
     return (
-        bool(selection) and selection.single is None and cache.count(selection.prefix) > SLICE_ITEMS
+        bool(selection) and selection.single is None and cache.count(selection.prefix) > FEW_ITEMS
     )
 
 

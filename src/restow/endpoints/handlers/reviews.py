@@ -6,6 +6,7 @@ here: validation of access reviews (`review_checks`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from restow.apimachinery import status
@@ -22,7 +23,7 @@ from restow.registry.strategy import place
 from restow.request.bodies import needs_thread, read_body
 from restow.request.context import Context, User
 from restow.request.request_info import RequestInfo
-from restow.request.responses import respond_object
+from restow.request.responses import LongResponse, respond_object
 
 
 async def review(server: Server, context: Context) -> HttpResponse:
@@ -45,6 +46,8 @@ async def review(server: Server, context: Context) -> HttpResponse:
         case _:
             raise status.method_not_allowed(resource.kind.group_resource, context.info.verb)
     obj["metadata"].setdefault("creationTimestamp", None)
+    if needs_thread(context):
+        return LongResponse(201, partial(respond_object, context, 201, obj))
     return respond_object(context, 201, obj)
 
 

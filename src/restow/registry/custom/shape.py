@@ -10,7 +10,8 @@ object needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, Protocol
 
@@ -31,6 +32,9 @@ from restow.registry.stored_bytes import Splicer, check_opened, encode, head_of,
 from restow.storage.errors import StoreDamaged
 
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+SCHEMA_BYTES_ON_LOOP_MAX: Final = 4 * 1024
+"""Longer schemas, and those with rules, are compiled in a thread: about 1 ms per KiB."""
+_RULES: Final = b'"x-kubernetes-validations"'
 MEDIA_TYPES: Final = ("application/json", "application/yaml")
 
 
@@ -51,7 +55,7 @@ class DeclaredSchema(Protocol):
 class VersionShape:
     """One version: its schema, compiled on first use, and the paths of its replicas."""
 
-    __slots__ = ("_compiled", "_declared", "_fields", "_is_read", "prunes", "scale")
+    __slots__ = ("_compiled", "_declared", "_fields", "_is_long", "_is_read", "prunes", "scale")
 
     def __init__(
         self, declared: DeclaredSchema, *, scale: ScalePaths | None = None, prunes: bool = True
@@ -60,6 +64,8 @@ class VersionShape:
         self._compiled: CompiledSchema | None = None
         self._fields: SchemaNode | None = None
         self._is_read = False
+        raw = declared.schema_bytes()
+        self._is_long = len(raw) > SCHEMA_BYTES_ON_LOOP_MAX or _RULES in raw
         self.scale = scale
         self.prunes = prunes
         """False keeps unknown fields, as for CRDs from before schemas were required."""
@@ -71,6 +77,19 @@ class VersionShape:
             self._compiled = _compile(self._declared.schema_bytes())
             self._is_read = True
         return self._compiled
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether everything is compiled that takes long; a short schema takes no time."""
+        if not self._is_long:
+            return True
+        return self._is_read and (self._compiled is None or self._compiled.is_compiled)
+
+    def compile(self) -> None:
+        """Compile everything; may run in a thread. A damaged CRD is reported on use."""
+        with suppress(StatusError):
+            if (schema := self.schema) is not None:
+                schema.compile()
 
     @property
     def fields(self) -> SchemaNode:
@@ -102,6 +121,10 @@ class CustomShape:
     def __init__(self, versions: Mapping[str, VersionShape]) -> None:
         """`versions` by `apiVersion`."""
         self.versions = versions
+
+    def to_prepare(self, version: str) -> Callable[[], object] | None:
+        shape = self.versions[version]
+        return None if shape.is_compiled else shape.compile
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
         """Normalize an object and return its unknown fields. Changes the object it is given, which

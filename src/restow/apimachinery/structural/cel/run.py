@@ -13,9 +13,9 @@ from restow.apimachinery.structural.cel.values import CostExceeded
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
-COST_ON_LOOP_MAX: Final = 10_000
-"""Cost limit of an evaluation on the event loop: some milliseconds. One that exceeds it is repeated
-in a thread."""
+COST_ON_LOOP_MAX: Final = 5_000
+"""Cost limit of an evaluation on the event loop: up to 5 ms. One that exceeds it is repeated in a
+thread."""
 
 T = TypeVar("T")
 
