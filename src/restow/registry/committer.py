@@ -10,6 +10,7 @@ version (`encoding`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple, assert_never
 
 from restow.apimachinery import status
@@ -102,12 +103,12 @@ class ObjectCommitter:
         does not hold, and a StatusError."""
         encoding, write, outcome = await self._transact(plan, runner)
         if write is None or outcome is None:
-            return await runner.run(plan.unchanged)
+            return await runner.run(plan.unchanged) if runner.is_long else plan.unchanged()
         match outcome:
             case Done(revision):
                 cached = self._cached(plan, encoding, revision)
-                api_version = encoding.api_version
-                return await runner.run(plan.written, revision, write, api_version, cached)
+                written = partial(plan.written, revision, write, encoding.api_version, cached)
+                return await runner.run(written) if runner.is_long else written()
             case Refused(failed, current, _) if failed is plan.guard:
                 raise StateMoved(current)
             case Refused(failed, _, _) if failed is plan.place:

@@ -41,8 +41,7 @@ class WorkRunner(NamedTuple):
     async def run(self, step: Callable[..., T], *args: Any, has_rules: bool = False) -> T:
         """Return the result of a step; repeat it after each conversion that it needs.
 
-        `has_rules`: the step may evaluate rules; it changes nothing before that, so that it can be
-        started again in a thread.
+        `has_rules`: the step may evaluate rules, and can be started again in a thread.
         """
         is_long = self.is_long
         while True:

@@ -103,11 +103,10 @@ class ResourceStore(ObjectReader):
             guard = None
             if place is not None:
                 guard = await place(must_be_fresh=isinstance(moved, PlaceMoved))
-            fresh = await runner.run(
-                self._planner.begin_create, resource, version, obj, namespace, manager
+            wanted = (resource, version, obj, namespace, guard, manager)
+            made = await runner.run(
+                self._planner.plan_create, *wanted, has_rules=resource.is_custom
             )
-            finish, args = self._planner.plan_create, (resource, version, fresh, namespace, guard)
-            made = await runner.run(finish, *args, has_rules=resource.is_custom)
             if options.check is not None:
                 options.check(made.obj, None)
             if options.review is not None:
@@ -163,8 +162,13 @@ class ResourceStore(ObjectReader):
                 resource, api_version, path, entry, subresource, is_patch, converting, manager
             )
             runner = options.runner(len(seen[2]))
-            old, new = await runner.run(self._planner.changed, facts, seen, change)
-            if options.mutate is not None:
+            has_rules = resource.is_custom
+            if options.mutate is None:
+                old, made = await runner.run(
+                    self._planner.update, facts, seen, change, has_rules=has_rules
+                )
+            else:
+                old, new = await runner.run(self._planner.changed, facts, seen, change)
                 await runner.run(self._planner.track, facts, old, new)
                 facts = facts._replace(manager=None)
                 tracked = new["metadata"].get("managedFields")
@@ -172,10 +176,10 @@ class ResourceStore(ObjectReader):
                 shown = await runner.run(write_plans.object_of, resource, seen, api_version)
                 new = await options.mutate(new, shown, is_dry_run=options.dry_run, runner=runner)
                 field_management.after_admission(new, tracked)
-            await runner.run(self._planner.begin_update, facts, old, new)
-            made = await runner.run(
-                self._planner.plan_update, facts, old, new, has_rules=resource.is_custom
-            )
+                await runner.run(self._planner.begin_update, facts, old, new)
+                made = await runner.run(
+                    self._planner.plan_update, facts, old, new, has_rules=has_rules
+                )
             if options.check is not None:
                 # An object changed by admission may share parts with the old object.
                 is_shared = options.mutate is not None

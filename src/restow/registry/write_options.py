@@ -82,4 +82,5 @@ class ObjectWriteOptions(Struct, frozen=True, kw_only=True):
 
     def runner(self, stored_bytes: int = 0) -> WorkRunner:
         """Return what runs the steps of a write of a stored object of this size."""
-        return WorkRunner(self.run_long, self.body_bytes + stored_bytes > LONG_BODY_SIZE)
+        is_long = self.body_bytes + stored_bytes > LONG_BODY_SIZE
+        return WorkRunner(self.run_long, is_long=is_long)

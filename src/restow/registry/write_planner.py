@@ -73,15 +73,16 @@ class WritePlanner:
         self._ids = runtime.ids
         self.known: Final = ManagedFieldsCache(runtime.ids.uid())
 
-    def begin_create(
+    def plan_create(  # noqa: PLR0917 - the parameters of one write
         self,
         resource: Resource,
         version: str,
         obj: Object,
         namespace: str,
+        place: RevisionIs | None,
         manager: Manager | None,
-    ) -> Object:
-        """Return a new object with the metadata that the server sets. Raises a StatusError."""
+    ) -> CreatePlan:
+        """Plan the create of an object. Raises a StatusError if it is not allowed."""
         write_plans.refuse_closing(resource, obj)
         api_version, now = resource.api_version(version), self._clock.wall()
         fresh = {**obj, "metadata": dict(obj["metadata"])}
@@ -94,21 +95,9 @@ class WritePlanner:
         strategy.begin_create(
             resource, api_version, fresh, namespace=namespace, ids=self._ids, now=now, track=track
         )
-        return fresh
-
-    @staticmethod
-    def plan_create(
-        resource: Resource,
-        version: str,
-        fresh: Object,
-        namespace: str,
-        place: RevisionIs | None,
-    ) -> CreatePlan:
-        """Plan the create of an object from `begin_create`. Raises a StatusError if it is
-        invalid."""
-        api_version, name = resource.api_version(version), fresh["metadata"].get("name")
         strategy.check(resource, api_version, fresh, None)
         ownership.check_create(resource, fresh)
+        name = fresh["metadata"].get("name")
         path = resource.path_of(namespace, name if isinstance(name, str) else "")
         return CreatePlan(resource, api_version, path, fresh, place=place)
 
@@ -192,6 +181,14 @@ class WritePlanner:
 
     def _time(self) -> str:
         return strategy.timestamp(self._clock.wall())
+
+    def update(
+        self, facts: Facts, seen: Entry, change: Change
+    ) -> tuple[Object, UpdatePlan | RemovePlan]:
+        """Apply a change and plan it; return the current object, and the plan."""
+        old, new = self.changed(facts, seen, change)
+        self.begin_update(facts, old, new)
+        return old, self.plan_update(facts, old, new)
 
     def begin_update(self, facts: Facts, old: Object, new: Object) -> None:
         """Set the metadata of the new object that the server sets. Raises a StatusError."""

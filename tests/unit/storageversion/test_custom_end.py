@@ -377,8 +377,8 @@ async def test_a_write_for_an_older_crd_does_not_commit_under_a_newer_one(
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
         sent = {"metadata": {"name": "b", "namespace": "ns"}}
-        fresh = server.store._planner.begin_create(gadget(server), "v1", sent, "ns", None)
-        plan = server.store._planner.plan_create(gadget(server), "v1", fresh, "ns", None)
+        planner = server.store._planner
+        plan = planner.plan_create(gadget(server), "v1", sent, "ns", None, None)
         encoding = server.coordinator.table.encoding(gadget(server))
         transaction = Transaction((plan.guard, *encoding.guards), (plan.write(encoding),))
         await end(world, gadgets)

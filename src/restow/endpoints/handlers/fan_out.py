@@ -16,6 +16,7 @@ from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache
 from restow.request.offload import Offload
 
+WATCHERS_PER_CHECK: Final = 16
 STEP_SECONDS: Final = 0.004
 """How long watchers are flushed before other work of the event loop."""
 
@@ -123,7 +124,7 @@ class FanOut:
         try:
             while left:
                 left.pop().flush()
-                if self._clock.monotonic() >= end:
+                if len(left) % WATCHERS_PER_CHECK == 0 and self._clock.monotonic() >= end:
                     break
         finally:
             self._shared = None

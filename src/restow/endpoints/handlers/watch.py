@@ -249,7 +249,12 @@ class WatchResponse:
         if broken is not None:
             changes = changes[: changes.index(broken)]
         if changes:
-            some = self._translated(self._next_changes(changes))
+            part = changes
+            if self._encoder.is_costly or len(changes) > CHANGES_AT_ONCE:
+                part = self._next_changes(changes)
+            some: list[WatchCacheEvent] | None = part
+            if self._translation is not None:
+                some = self._translated(self._translation, part)
             if some is None or not self._send_changes(writer, some):
                 self._wait()
                 return False
@@ -305,14 +310,14 @@ class WatchResponse:
         if self._cache.is_closed:
             self._end_with_cache()
 
-    def _translated(self, changes: list[WatchCacheEvent]) -> list[WatchCacheEvent] | None:
+    def _translated(
+        self, translation: Translation, changes: list[WatchCacheEvent]
+    ) -> list[WatchCacheEvent] | None:
         """Changes with converted objects; None while some are still being converted."""
-        if self._translation is None:
-            return changes
         needed: list[Entry] = []
         for change in changes:
             needed += self._needed_objects(change)
-        seen = self._translation.seen(needed, self)
+        seen = translation.seen(needed, self)
         if seen is None:
             return None
         found = {before[0]: after for before, after in zip(needed, seen, strict=True)}
