@@ -59,11 +59,10 @@ from restow.audit.records import (
     GetEvents,
     GetTemplate,
     RecordTemplate,
-    on_stream_end,
     template_for,
 )
 from restow.audit.redaction import redacted_uri
-from restow.httpserver import HttpResponse, PullStream, PushStream, Tunnel
+from restow.httpserver import HttpResponse, PullStream, PushStream, Tunnel, follow_answer
 from restow.httpserver.request import Headers
 from restow.request.audit_ids import quoted_line
 from restow.request.context import Context, User
@@ -379,7 +378,7 @@ class Auditor:
             except Exception as error:  # noqa: BLE001 - logged inside
                 self._failed(context, error)
 
-        on_stream_end(stream, ended)
+        follow_answer(stream, ended=ended)
 
     def _write(
         self,

@@ -5,8 +5,7 @@ Not here: events (`auditor`) and their parts (`event_parts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from restow.audit.event_parts import HEADS, About, Parts, encode, encode_text, parts_of
 from restow.audit.policy import (
@@ -19,7 +18,6 @@ from restow.audit.policy import (
     RuleSet,
 )
 from restow.audit.redaction import holds_secrets
-from restow.httpserver import PushStream, Tunnel
 from restow.request.context import User
 from restow.request.request_info import RequestInfo
 
@@ -148,33 +146,3 @@ class AuditRecord:
 
 SILENT: Final = AuditRecord(None, None, "", is_allowed=None)
 """The record of a request that is not recorded."""
-
-
-def on_stream_end(stream: PushStream | Tunnel, ended: Callable[[], None]) -> None:
-    """Call `ended` exactly once at the end of a stream, even if the stream is never started."""
-    start, dropped = stream.start, stream.on_dropped
-
-    def begin(end: Any) -> None:
-        try:
-            start(end)
-        except BaseException:
-            ended()
-            raise
-        if end.closed:
-            ended()  # it ended during its start
-            return
-        before = end.on_end
-
-        def on_end_once() -> None:
-            ended()
-            if before is not None:
-                before()
-
-        end.on_end = on_end_once
-
-    def drop() -> None:
-        ended()
-        if dropped is not None:
-            dropped()
-
-    stream.start, stream.on_dropped = begin, drop

@@ -13,6 +13,7 @@ Not here: paths, users, kinds, and the contents of bodies. httptools is used in 
 
 from restow.httpserver.limits import Limits
 from restow.httpserver.listener_state import Counters
+from restow.httpserver.long_answers import AnswerEnd, LongAnswer, follow_answer, revoke
 from restow.httpserver.request import Headers, HttpRequest, Peer, PeerCertificate, RequestLine
 from restow.httpserver.response import (
     Answer,
@@ -41,6 +42,7 @@ from restow.httpserver.tunnel import Tunnel, TunnelEnd
 
 __all__ = [
     "Answer",
+    "AnswerEnd",
     "App",
     "AppResult",
     "Counters",
@@ -51,6 +53,7 @@ __all__ = [
     "HttpResponse",
     "Limits",
     "Listener",
+    "LongAnswer",
     "NamedPair",
     "Peer",
     "PeerCertificate",
@@ -69,6 +72,8 @@ __all__ = [
     "check_pair",
     "close_unused",
     "encode_chunk",
+    "follow_answer",
     "header_block",
     "open_front_sockets",
+    "revoke",
 ]

@@ -105,6 +105,18 @@ class StreamWriter:
             self._end()
             self._channel.stream_abort()
 
+    def drop(self) -> None:
+        """End a stream that neither side has ended, and notify the producer: cleanly if it may end
+        at any point, else by aborting the connection."""
+        if not self.closed:
+            left = self.on_close
+            if self.may_end:
+                self.close()
+            else:
+                self.abort()
+            if left is not None:
+                left()
+
     def cut(self) -> None:
         """Notify the producer that the other side has ended the stream."""
         if not self.closed:
@@ -129,10 +141,12 @@ class PushStream:
 
     The head is sent at once, then `start` is called with the writer; or `on_dropped`, if the stream
     is not sent. `may_end` means that it can be ended at any point, as a watch can. Other streams
-    are waited for when the server stops, and aborted if that takes too long.
+    are waited for when the server stops, and aborted if that takes too long. `on_revoked` ends a
+    started stream whose user may not have it any more; it is called with the Status that a new
+    request would get, as JSON; the default is `StreamWriter.drop`.
     """
 
-    __slots__ = ("headers", "may_end", "on_dropped", "start", "status")
+    __slots__ = ("headers", "may_end", "on_dropped", "on_revoked", "start", "status")
 
     def __init__(
         self,
@@ -142,12 +156,14 @@ class PushStream:
         *,
         may_end: bool = True,
         on_dropped: Callable[[], None] | None = None,
+        on_revoked: Callable[[bytes], None] | None = None,
     ) -> None:
         self.status = status
         self.start = start
         self.headers = headers
         self.may_end = may_end
         self.on_dropped = on_dropped
+        self.on_revoked = on_revoked
 
     def close(self) -> None:
         """Notify the producer that the stream is not sent."""

@@ -87,6 +87,14 @@ class TunnelEnd:
             self._over()
             self._channel.stream_abort()
 
+    def drop(self) -> None:
+        """Abort the connection and notify the creator of the tunnel, when neither side has closed
+        it."""
+        if not self.closed:
+            self.abort()
+            if self.on_close is not None:
+                self.on_close()
+
     def cut(self) -> None:
         """Notify the creator of the tunnel that the client's side has closed."""
         if not self.closed:
@@ -105,10 +113,12 @@ class Tunnel:
     """A result of the application: it accepts the upgrade to another protocol.
 
     `headers` is an encoded block that names the protocol. `start` is called with the client's end
-    after the response was written; `on_dropped` if it is never written.
+    after the response was written; `on_dropped` if it is never written. `on_revoked` closes a
+    started tunnel whose user may not have it any more; it is called with the Status that a new
+    request would get, as JSON. Without it the connection is aborted.
     """
 
-    __slots__ = ("headers", "on_dropped", "start")
+    __slots__ = ("headers", "on_dropped", "on_revoked", "start")
 
     def __init__(
         self,
@@ -116,10 +126,12 @@ class Tunnel:
         headers: bytes,
         *,
         on_dropped: Callable[[], None] | None = None,
+        on_revoked: Callable[[bytes], None] | None = None,
     ) -> None:
         self.start = start
         self.headers = headers
         self.on_dropped = on_dropped
+        self.on_revoked = on_revoked
 
     def close(self) -> None:
         """Notify the creator that the tunnel is not used."""

@@ -24,9 +24,10 @@ from typing import Final
 
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
+from restow.httpserver.long_answers import follow_answer
 from restow.httpserver.response import Answer
-from restow.httpserver.stream import PushStream, StreamWriter
-from restow.httpserver.tunnel import Tunnel, TunnelEnd
+from restow.httpserver.stream import PushStream
+from restow.httpserver.tunnel import Tunnel
 from restow.request.context import Context, User
 from restow.request.parameters import DEADLINES, Deadlines
 from restow.request.request_info import RequestInfo
@@ -133,45 +134,8 @@ def refusal(pool: SlotPool) -> StatusError:
 def hold_slot(answer: Answer, slot: Slot) -> Answer:
     """Return the response unchanged. A long-running stream or tunnel releases the slot when it
     ends, any other response releases it now."""
-    if slot.is_of_stream and isinstance(answer, PushStream):
-        return _held_stream(answer, slot)
-    if slot.is_of_stream and isinstance(answer, Tunnel):
-        return _held_tunnel(answer, slot)
-    slot.leave()
+    if slot.is_of_stream and isinstance(answer, PushStream | Tunnel):
+        follow_answer(answer, ended=slot.leave)
+    else:
+        slot.leave()
     return answer
-
-
-def _held_stream(stream: PushStream, slot: Slot) -> PushStream:
-    """Make a stream release the slot when it ends or is dropped."""
-    start = stream.start
-
-    def begin(writer: StreamWriter) -> None:
-        writer.on_end = slot.leave
-        start(writer)
-
-    stream.start = begin
-    stream.on_dropped = _both(stream.on_dropped, slot.leave)
-    return stream
-
-
-def _held_tunnel(tunnel: Tunnel, slot: Slot) -> Tunnel:
-    start = tunnel.start
-
-    def begin(end: TunnelEnd) -> None:
-        end.on_end = slot.leave
-        start(end)
-
-    tunnel.start = begin
-    tunnel.on_dropped = _both(tunnel.on_dropped, slot.leave)
-    return tunnel
-
-
-def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
-    def do() -> None:
-        try:
-            if first is not None:
-                first()
-        finally:
-            second()
-
-    return do
