@@ -51,7 +51,7 @@ def open_tunnel(exchange: Exchange, *, name: str, tasks: Tasks, clock: Clock) ->
             exchange.end()
             raise
 
-    return Tunnel(start, headers, on_dropped=exchange.end)
+    return Tunnel(start, headers, on_dropped=exchange.end, on_revoked=joint.close)
 
 
 class _Joint:
@@ -72,6 +72,10 @@ class _Joint:
         end.on_data = self._take
         end.on_writable = self._room.set
         end.on_close = self._over.set
+
+    def close(self, _status_json: bytes) -> None:
+        """Close both ends. The protocol is unknown, so the client gets no Status."""
+        self._over.set()
 
     async def run(self) -> None:
         """Run until one end is closed."""

@@ -178,13 +178,21 @@ class Proxy:
             return HttpResponse(head.status, body, headers)
         # Client or backend end a watch; other responses have a timeout.
         by_seconds = math.inf if question.is_stream else context.request.answer_by_seconds
-        sending = _Sending(exchange, self._tasks, self._clock, by_seconds=by_seconds, name=api.name)
+        sending = _Sending(
+            exchange,
+            self._tasks,
+            self._clock,
+            by_seconds=by_seconds,
+            name=api.name,
+            has_events=context.info.verb == "watch" and _is_json(exchange),
+        )
         return PushStream(
             head.status,
             sending.start,
             headers,
             may_end=question.is_stream,
             on_dropped=exchange.end,
+            on_revoked=sending.fail,
         )
 
 
@@ -192,8 +200,19 @@ class _Sending:
     """A streamed response from a backend to a client."""
 
     def __init__(
-        self, exchange: Exchange, tasks: Tasks, clock: Clock, *, by_seconds: float, name: str
+        self,
+        exchange: Exchange,
+        tasks: Tasks,
+        clock: Clock,
+        *,
+        by_seconds: float,
+        name: str,
+        has_events: bool,
     ) -> None:
+        """`has_events`: it is a watch in JSON, with one event per line."""
+        self._writer: StreamWriter | None = None
+        self._has_events = has_events
+        self._is_between_events = True
         self._exchange = exchange
         self._tasks = tasks
         self._clock = clock
@@ -203,6 +222,7 @@ class _Sending:
 
     def start(self, writer: StreamWriter) -> None:
         """Start; called by the listener once the head is sent."""
+        self._writer = writer
         writer.on_writable = self._room.set
         try:
             task = self._tasks.spawn(f"response of {self._name}", self._run(writer))
@@ -218,12 +238,22 @@ class _Sending:
 
         writer.on_close = leave
 
+    def fail(self, status_json: bytes) -> None:
+        """End the response; a watch gets this Status as its last event."""
+        writer = self._writer
+        if writer is None or writer.closed:
+            return
+        if self._has_events and self._is_between_events:
+            writer.write(b'{"type":"ERROR","object":%b}\n' % status_json)
+        writer.drop()
+
     async def _run(self, writer: StreamWriter) -> None:
         clock, by = self._clock, self._by_seconds
         left = None if math.isinf(by) else max(0.0, by - clock.monotonic())
         try:
             async with clock.timeout(left), aclosing(self._exchange.pieces()) as pieces:
                 async for piece in pieces:
+                    self._is_between_events = piece.endswith(b"\n")
                     if not writer.write(piece):
                         await self._wait_for_room(writer)
             self._exchange.end()
@@ -242,3 +272,10 @@ class _Sending:
 
 def _unreachable(what: str) -> StatusError:
     return status.unavailable(UNREACHABLE + what)
+
+
+def _is_json(exchange: Exchange) -> bool:
+    """Whether a response has the media type of JSON, and is not compressed."""
+    headers = exchange.head.headers
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media == "application/json" and "content-encoding" not in headers

@@ -34,6 +34,7 @@ from restow.authentication import (
     read_trust,
 )
 from restow.authentication.chain import Authenticator
+from restow.authentication.credentials import WITHOUT_END, Credential
 from restow.client import ApiClient, ClientError, Informer, ListOptions
 from restow.client.informer import ObjectChange
 from restow.httpserver import TlsError, TlsFiles, TlsMaterial
@@ -167,6 +168,9 @@ class _Clients:
 
     def authenticate(self, request: HttpRequest) -> User | None:
         return None if self._inner is None else self._inner.authenticate(request)
+
+    def credential_of(self, request: HttpRequest) -> Credential:
+        return WITHOUT_END if self._inner is None else self._inner.credential_of(request)
 
 
 class UncachedAuthentication(Authentication):

@@ -64,6 +64,7 @@ class Assembly:
             if self.rbac is not None:
                 await self.rbac.start()
             await self.admission.start()
+            self.tasks.spawn_loop("revocation", self.app.revocation.run())
         except BaseException:
             await self.close()
             raise

@@ -96,6 +96,12 @@ class Authentication:
             headers.memo = Sender(user, is_plain=is_plain, good_until_seconds=good_until)
         return user
 
+    def authenticate_again(self, request: HttpRequest) -> User:
+        """Return the user of a running request as of now, without cached results. Raises 401, and
+        `DoAgain`."""
+        user, _ = self._identify(request)
+        return user if user is ANONYMOUS else _authenticated(user)
+
     def user_of(self, token: str) -> User | None:
         """Return the user of a token for a TokenReview, or None if it is invalid. May raise
         `DoAgain`, and a 503 when the token cannot be verified now."""
@@ -121,10 +127,14 @@ class Authentication:
         raise status.unauthorized()
 
     def _find(self, request: HttpRequest) -> tuple[User, float]:
+        user, keeps_seconds = self._identify(request)
+        return (user if user is ANONYMOUS else self._with_cached_groups(user)), keeps_seconds
+
+    def _identify(self, request: HttpRequest) -> tuple[User, float]:
         for authenticator, keeps_seconds in self._authenticators:
             user = authenticator.authenticate(request)
             if user is not None:
-                return self._with_cached_groups(user), keeps_seconds
+                return user, keeps_seconds
         if has_token(request) or not self._anonymous.allows(request.path):
             raise status.unauthorized()
         return ANONYMOUS, 0.0

@@ -30,6 +30,7 @@ from restow.apimachinery.jwt import JwtInvalid
 from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apimachinery.type_values import parse_time
 from restow.authentication import service_accounts_claims as account_claims
+from restow.authentication.credentials import WITHOUT_END, Credential
 from restow.authentication.service_accounts_claims import (
     LEEWAY_SECONDS,
     LEGACY_ISSUER,
@@ -111,6 +112,12 @@ class AccountAuthenticator:
         token = bearer_token(request)
         return None if token is None else self.user_of(token)
 
+    def credential_of(self, request: HttpRequest) -> Credential:
+        verified = self._verified.get(_digest(bearer_token(request) or ""))
+        if verified is None or verified.claims.expires is None:
+            return WITHOUT_END
+        return Credential(verified.claims.expires + LEEWAY_SECONDS)
+
     def user_of(self, token: str) -> User | None:
         """Return the service account of a token for this server, or None if it is another token.
         Raises 401."""
@@ -128,7 +135,7 @@ class AccountAuthenticator:
         """
         if len(token) > jwt.TOKEN_LENGTH_MAX:
             return None  # a TokenReview may contain one of any length
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest = _digest(token)
         try:
             verified = self._verified.get(digest) or self._verify(token, digest)
             if verified is None:
@@ -206,6 +213,10 @@ class AccountAuthenticator:
         if state is None or state.revision != entry[0]:
             state = verified.states[bound] = _read_state(entry, bound.kind)
         return state
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _read_state(entry: Entry, kind: str) -> _ObjectState:

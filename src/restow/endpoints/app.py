@@ -23,8 +23,8 @@ from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.audit import AuditIds, Auditor
 from restow.authentication import Authentication
-from restow.authentication.impersonation import impersonated, requested_user
-from restow.authorization.authorizer import Authorizer, refusal
+from restow.authorization.authorizer import Authorizer
+from restow.endpoints.access import AccessCheck
 from restow.endpoints.actions import ACTIONS, UNSTORED, VERBS, WRITTEN_TO, Action
 from restow.endpoints.handlers.reviews import review
 from restow.endpoints.handlers.server import Server
@@ -32,11 +32,20 @@ from restow.endpoints.lookup import find_resource
 from restow.endpoints.nonresource import NonResources, no_such_version
 from restow.endpoints.outcomes import RequestOutcomes
 from restow.endpoints.representations import check_form
+from restow.endpoints.revocation import Revocation
 from restow.endpoints.short_gets import ShortGets, may_be_short
-from restow.httpserver import Answer, AppResult, HttpRequest, HttpResponse, Quick
+from restow.httpserver import (
+    Answer,
+    AppResult,
+    HttpRequest,
+    HttpResponse,
+    PushStream,
+    Quick,
+    Tunnel,
+)
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Resource
-from restow.request.context import ANONYMOUS, Context
+from restow.request.context import Context
 from restow.request.limits import InFlight, RequestLimits, hold_slot
 from restow.request.metrics import Metrics
 from restow.request.parameters import check_parameters, check_timeout
@@ -87,13 +96,14 @@ class App:
     ) -> None:
         """`nonresources` is called with this app, through which its pages may send requests."""
         self._server = server
-        self._authentication = authentication
-        self._authorizer = authorizer
         self._nonresources = nonresources(self)
         self._metrics = metrics
         self._barrier = barrier
         self._actions: Actions = {**ACTIONS, **(actions or {})}
         clock = server.runtime.clock
+        self._access = AccessCheck(authentication, authorizer, clock)
+        self._admit = self._access.admit
+        self.revocation: Final = Revocation(self._access, clock)
         self._audit = audit
         self._audit_ids = AuditIds(server.runtime.ids)
         limits = limits or RequestLimits()
@@ -158,6 +168,8 @@ class App:
             return self._counted(context, context.request, answer)
         if self._audit is not None:
             self._audit.stream(context, answer)
+        if isinstance(answer, PushStream | Tunnel):
+            self.revocation.requests.add(context, answer)
         return answer
 
     async def _settle(self, context: Context, lack: DoAgain) -> None:
@@ -213,31 +225,6 @@ class App:
         context, request.memo = request.memo, None
         return Context(request, route.info) if context is None else context
 
-    def _admit(self, context: Context) -> None:
-        """Authenticate, impersonate and authorize, once per request. Raises 401 or 403."""
-        if context.is_authorized:
-            return
-        context.user = self._authentication.authenticate(context.request)
-        if context.user is not ANONYMOUS:
-            context.request.peer.is_known = True
-        # Header lines that identify a known sender contain no impersonation headers.
-        if context.request.headers.memo is None:
-            self._impersonate(context)
-        if not self._authorizer.allows(context.user, context.info):
-            why = self._authorizer.reason(context.user, context.info)
-            raise refusal(context.user, context.info, why)
-        context.is_authorized = True
-
-    def _impersonate(self, context: Context) -> None:
-        """Apply impersonation headers, if there are any. Raises 400 or 403."""
-        options = requested_user(context.request.headers)
-        if options is None:
-            context.impersonator = None
-            return
-        sender = context.user
-        context.user = impersonated(options, by=sender, authorizer=self._authorizer)
-        context.impersonator = sender
-
     async def _chain(self, context: Context, route: Route) -> Answer:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
@@ -279,6 +266,8 @@ class App:
             return await act(self._server, context)
         if info.subresource and (info.subresource, info.verb) in self._actions:
             return await self._actions[info.subresource, info.verb](self._server, context)
+        if info.verb == "watch":
+            self._access.limit_duration(context)
         context.request.is_shielded = info.verb in _WRITES
         return await VERBS[info.verb](self._server, context)
 

@@ -64,11 +64,16 @@ def bundle(
         raise status.bad_request(f"1 to {WATCHES_MAX} parameters 'watch' are needed")
     headers = _inner_headers(context.request.headers)
     requests = [_request(context, target, headers) for target in targets]
+    opened: list[_Bundle] = []
 
     def start(writer: StreamWriter) -> None:
-        _Bundle(writer, app, clock, tasks).open(requests, min(seconds_max, SECONDS_MAX))
+        opened.append(_Bundle(writer, app, clock, tasks))
+        opened[0].open(requests, min(seconds_max, SECONDS_MAX))
 
-    return PushStream(200, start, _HEADERS)
+    def fail(status_json: bytes) -> None:
+        opened[0].fail(status_json)
+
+    return PushStream(200, start, _HEADERS, on_revoked=fail)
 
 
 def _inner_headers(outer: Headers) -> Headers:
@@ -154,6 +159,13 @@ class _Bundle:
         self._closed()
         self._outer.close()
 
+    def fail(self, status_json: bytes) -> None:
+        """End all watches with this Status."""
+        for channel in self._channels:
+            if not channel.writer.closed:
+                self.send(channel.number, _error_line(status_json) + _END)
+        self._timed_out()
+
     def _closed(self) -> None:
         self._stop_timer()
         for channel in self._channels:
@@ -184,7 +196,7 @@ class _Channel:
         self._owner.send(self.number, lines)
 
     def fail(self, error: StatusError) -> None:
-        self.writer.write(b'{"type":"ERROR","object":%b}\n' % error.to_bytes())
+        self.writer.write(_error_line(error.to_bytes()))
         self.writer.close()
 
     def cut(self) -> None:
@@ -200,3 +212,7 @@ class _Channel:
 
     def stream_abort(self) -> None:
         self._owner.abort()
+
+
+def _error_line(status_json: bytes) -> bytes:
+    return b'{"type":"ERROR","object":%b}\n' % status_json

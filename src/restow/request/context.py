@@ -35,6 +35,8 @@ class User:
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Extra attributes of the user, by name; a forwarded request passes them on."""
+    acts_as: User | None = None
+    """The user that a session of this user impersonates."""
     is_master: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class Context:
         "remote",
         "request",
         "resource",
+        "seconds_max",
         "slot",
         "user",
         "warnings",
@@ -88,6 +91,8 @@ class Context:
         self.user: User = ANONYMOUS
         self.is_authorized = False
         """Whether authentication and authorization are done: once, when the head is complete."""
+        self.seconds_max = math.inf
+        """How long a watch may last, because its credential expires then."""
         self.impersonator: User | None = None
         """The authenticated user, if the request impersonates another one."""
         self.resource: Resource | None = None

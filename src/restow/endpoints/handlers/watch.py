@@ -84,11 +84,11 @@ async def watch(server: Server, context: Context) -> Answer:
     elif not initial and version and cache.cursor_after(version) is None:
         await server.store.caches.backfill(resource.root, after=version)
     watcher.begin(version, initial=initial, failure=failure)
-    watcher.seconds = min(seconds, TIMEOUT_SECONDS_MAX)
+    watcher.seconds = min(seconds, TIMEOUT_SECONDS_MAX, context.seconds_max)
     headers = PROTOBUF_WATCH_HEADERS if context.form.media == "protobuf" else JSON_HEADERS
     if context.warnings:
         headers += warning_lines(context.warnings)
-    stream = PushStream(200, watcher.start, headers)
+    stream = PushStream(200, watcher.start, headers, on_revoked=watcher.fail_with)
     if not switching:
         return stream
     length_bytes = FRAME_LENGTH_BYTES if context.form.media == "protobuf" else None
@@ -456,9 +456,13 @@ class WatchResponse:
 
     def fail(self, error: StatusError) -> None:
         """End with an error, which the client gets as the last event."""
+        self.fail_with(error.to_bytes())
+
+    def fail_with(self, status_json: bytes) -> None:
+        """End with this Status as the last event."""
         writer = self._writer
         if writer is not None and not writer.closed:
-            writer.write(self._encoder.event(b"ERROR", error.to_bytes()))
+            writer.write(self._encoder.event(b"ERROR", status_json))
             writer.close()
         self._closed()
 

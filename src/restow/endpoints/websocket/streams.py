@@ -33,7 +33,7 @@ def as_websocket(
     def start(end: TunnelEnd) -> None:
         _Socket(end, clock, length_bytes).begin(stream.start)
 
-    return Tunnel(start, headers, on_dropped=stream.close)
+    return Tunnel(start, headers, on_dropped=stream.close, on_revoked=stream.on_revoked)
 
 
 class _Socket:
