@@ -8,6 +8,7 @@ from restow.aio import Tasks
 from restow.apiserver.admission import AdmissionParts
 from restow.apiserver.aggregation import Aggregation
 from restow.apiserver.audit import Audit
+from restow.apiserver.ended_sessions import EndedSessions
 from restow.apiserver.service_accounts import ServiceAccounts
 from restow.apiserver.storage_probe import StorageProbe
 from restow.apiserver.webhooks import Webhooks
@@ -52,6 +53,7 @@ class Assembly:
     service_accounts: ServiceAccounts | None
     rbac: Rbac | None
     """The RBAC authorizer; None if the main servers authorize."""
+    ended_sessions: EndedSessions
     aggregation: Aggregation | None
     """Forwards requests to aggregated servers; started before the listener."""
 
@@ -63,6 +65,7 @@ class Assembly:
             self.tasks.spawn_loop("probe", self.probe.run())
             if self.rbac is not None:
                 await self.rbac.start()
+                await self.ended_sessions.start(self.tasks)  # others have no sessions
             await self.admission.start()
             self.tasks.spawn_loop("revocation", self.app.revocation.run())
         except BaseException:

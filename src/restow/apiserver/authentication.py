@@ -10,7 +10,7 @@ themselves (`restow.authentication`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -133,9 +133,11 @@ class Authenticators:
             anonymous=self.anonymous,
         )
 
-    def sessions(self, key: bytes) -> Sessions:
+    def sessions(self, key: bytes, *, is_ended: Callable[[str], bool]) -> Sessions:
         """Browser sessions, which are valid as long as the token they were created from."""
-        return Sessions(key, self._runtime, token_hashes=lambda: self.tokens.hashes)
+        return Sessions(
+            key, self._runtime, token_hashes=lambda: self.tokens.hashes, is_ended=is_ended
+        )
 
     def follow(self, renewal: CertificateReload) -> None:
         """Reload the files when they change."""

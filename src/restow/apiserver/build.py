@@ -59,6 +59,7 @@ def build(
         auditor=access.auditor,
         service_accounts=access.service_accounts,
         rbac=access.rbac,
+        ended_sessions=access.ended_sessions,
         aggregation=endpoints.aggregation,
     )
     subscribe_all(assembly_subscriptions(assembly))

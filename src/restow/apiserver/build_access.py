@@ -13,6 +13,7 @@ from restow.apiserver.audit import Audit
 from restow.apiserver.authentication import Authenticators
 from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation
 from restow.apiserver.build_registry import Registry
+from restow.apiserver.ended_sessions import EndedSessions
 from restow.apiserver.service_accounts import ServiceAccounts, make_service_accounts
 from restow.audit import Auditor
 from restow.authentication import Authentication, SessionAuthenticator, Sessions
@@ -31,6 +32,7 @@ class Access:
 
     authentication: Authentication
     sessions: Sessions
+    ended_sessions: EndedSessions
     continue_key: bytes
     """Signs continue tokens."""
     service_accounts: ServiceAccounts | None
@@ -79,7 +81,10 @@ def build_access(
     authenticators = options.authenticators
     if authenticators is None:
         authenticators = Authenticators.plain(options.secrets.tokens, runtime)
-    sessions = authenticators.sessions(options.secrets.continue_key)
+    ended_sessions = EndedSessions(foundation.storage, runtime)
+    sessions = authenticators.sessions(
+        options.secrets.continue_key, is_ended=ended_sessions.contains
+    )
     rbac: Rbac | None = None
     if delegated is None:
         rbac = Rbac(store, catalog, runtime, defaults=default_objects())
@@ -109,6 +114,7 @@ def build_access(
     return Access(
         authentication=authentication,
         sessions=sessions,
+        ended_sessions=ended_sessions,
         continue_key=options.secrets.continue_key,
         service_accounts=service_accounts,
         authorizer=authorizer,

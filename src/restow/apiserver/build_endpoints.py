@@ -172,6 +172,7 @@ def _pages(
     dashboard = DashboardPages(
         access.sessions,
         UsedTickets(foundation.storage, foundation.runtime),
+        access.ended_sessions,
         chain,
         credential_of=access.authentication.credential_of,
         clock=foundation.runtime.clock,

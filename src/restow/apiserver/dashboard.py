@@ -2,11 +2,11 @@
 
     GET  /dashboard, /dashboard/login      the page
     GET  /dashboard/static/...             its assets
-    GET  /dashboard/watch?watch=...        several watches of the API in one response
+    GET  /dashboard/watch?watch=...        several watches of the API, for authenticated users
     POST /dashboard/tickets                creates a one-time login link for the sender
     GET  /dashboard/session                the current user
     POST /dashboard/session                exchanges a ticket for a session cookie
-    DELETE /dashboard/session              deletes the cookie
+    DELETE /dashboard/session              ends the session on all servers, deletes the cookie
 
 A ticket is the fragment (after `#`) of a link, which browsers do not send, and is sent in a body,
 so that no log contains it. Not here: anything about objects; the page uses the API like every
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -24,13 +25,15 @@ import orjson
 
 from restow.aio import Clock, Tasks
 from restow.apimachinery import status
+from restow.apiserver.ended_sessions import EndedSessions
 from restow.apiserver.used_tickets import UsedTickets
 from restow.authentication.credentials import Credential
-from restow.authentication.sessions import Sessions, cookie_line
+from restow.authentication.impersonation import requested_user
+from restow.authentication.sessions import Sessions, cookie_line, cookie_of
 from restow.dashboard import INDEX, SECURITY_LINES, load_assets
 from restow.endpoints.bundle import SECONDS_MAX, App, bundle
 from restow.httpserver import Answer, HttpRequest, HttpResponse, header_block
-from restow.request.context import ANONYMOUS, Context
+from restow.request.context import ANONYMOUS, Context, User
 from restow.request.responses import respond_text
 
 ROOT: Final = "dashboard"
@@ -60,6 +63,7 @@ class DashboardPages:
         self,
         sessions: Sessions,
         used: UsedTickets,
+        ended: EndedSessions,
         chain: App,
         *,
         credential_of: Callable[[HttpRequest], Credential],
@@ -70,6 +74,7 @@ class DashboardPages:
         self._chain = chain
         self._sessions = sessions
         self._used = used
+        self._ended = ended
         self._credential_of = credential_of
         self._clock = clock
         self._tasks = tasks
@@ -88,8 +93,7 @@ class DashboardPages:
             case "session", "POST":
                 return await self._redeem(context)
             case "session", "DELETE":
-                _reject_cross_origin(context)
-                return _json(200, {"user": None}, cookie=cookie_line("", seconds=0))
+                return await self._log_out(context)
             case "tickets", "POST":
                 return self._mint(context)
             case "watch", "GET":
@@ -117,7 +121,10 @@ class DashboardPages:
             # checked again for each page.
             raise status.forbidden("a service account cannot open a session: log in as a user")
         credential = self._credential_of(context.request)
-        ticket, expires = self._sessions.ticket_for(context.user, credential)
+        if context.impersonator is not None:
+            # The request, not its result: the rights are checked for each request of the session.
+            sender = replace(sender, acts_as=requested_user(context.request.headers))
+        ticket, expires = self._sessions.ticket_for(sender, credential)
         path = f"/{ROOT}/login#{ticket}"
         host = context.request.headers.get("host") or ""
         url = f"https://{host}{path}" if _HOST.fullmatch(host) else path
@@ -134,27 +141,42 @@ class DashboardPages:
         seconds = (expires - self._clock.wall()).total_seconds()
         return _json(
             201,
-            {"user": found.user.name, "expires": expires.isoformat()},
+            {"user": _acting(found.user).name, "expires": expires.isoformat()},
             cookie=cookie_line(cookie, seconds=seconds),
         )
+
+    async def _log_out(self, context: Context) -> HttpResponse:
+        _reject_cross_origin(context)
+        value = cookie_of(context.request)
+        session = None if value is None else self._sessions.open_session(value)
+        if session is not None:
+            await self._ended.end(session)
+        return _json(200, {"user": None}, cookie=cookie_line("", seconds=0))
 
     def _session_info(self, context: Context) -> HttpResponse:
         """Return null instead of an error without a session: the page checks this first."""
         if context.user.name == ANONYMOUS.name:
             return _json(200, {"user": None})
         found = self._sessions.session_of(context.request)
-        by_cookie = found is not None and found.user.name == context.user.name
+        by_cookie = found is not None and _acting(found.user).name == context.user.name
         expires = found.expires.isoformat() if found is not None and by_cookie else None
         return _json(200, {"user": context.user.name, "expires": expires})
 
     def _watch(self, context: Context) -> Answer:
-        found = self._sessions.session_of(context.request)
+        if context.user.name == ANONYMOUS.name:
+            raise status.unauthorized()  # else one request would be ten, each with an audit event
         seconds = SECONDS_MAX
-        if found is not None:
-            seconds = (found.expires - self._clock.wall()).total_seconds()
+        ends = self._credential_of(context.request).ends_epoch_seconds
+        if ends is not None:
+            seconds = ends - self._clock.wall().timestamp()
         return bundle(
             context, self._chain, clock=self._clock, tasks=self._tasks, seconds_max=seconds
         )
+
+
+def _acting(user: User) -> User:
+    """The user that a session acts as."""
+    return user if user.acts_as is None else user.acts_as
 
 
 def _read_ticket(context: Context) -> str:

@@ -56,6 +56,11 @@ def assembly_subscriptions(assembly: Assembly) -> Iterator[Subscription]:
         webhooks.drop,
         "the webhook of a deleted CRD is not called any more",
     )
+    yield Subscription(
+        assembly.ended_sessions.ended.subscribe,
+        assembly.app.revocation.check_soon,
+        "the watches of an ended session end as well",
+    )
     if assembly.audit is not None and assembly.auditor is not None:
         yield Subscription(
             assembly.audit.policy_changed.subscribe,

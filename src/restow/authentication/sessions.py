@@ -4,10 +4,11 @@
 
 Tickets and cookies are signed texts: the user, the expiry, and an HMAC with a key that the servers
 of a cluster share. So any server can verify what another has signed, and the only stored state is
-the set of used tickets. A browser sends a cookie with cross-origin requests too, so a session
-allows reads only, and only without another credential; and no WebSockets, which the same-origin
-policy does not protect. A ticket or session expires with the credential that it was created with,
-and when a token is removed from the token file.
+the set of used tickets and ended sessions. A ticket that was created while impersonating contains
+both users, and each request of its session needs the right to impersonate. A browser sends a cookie
+with cross-origin requests too, so a session allows reads only, and only without another credential;
+and no WebSockets, which the same-origin policy does not protect. A ticket or session expires with
+the credential that it was created with, and when a token is removed from the token file.
 
 Not here: the transport of a ticket.
 """
@@ -57,6 +58,15 @@ class SessionBinding(NamedTuple):
 UNBOUND: Final = SessionBinding()
 
 
+class _ActsAs(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The impersonated user, as it was requested."""
+
+    name: str
+    groups: tuple[str, ...]
+    uid: str
+    extra: tuple[tuple[str, tuple[str, ...]], ...]
+
+
 class _SignedContent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     purpose: Purpose
     name: str
@@ -65,6 +75,7 @@ class _SignedContent(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     expires_epoch_seconds: float
     nonce: str
     bound: SessionBinding
+    acts_as: _ActsAs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,7 @@ class SessionPass:
     """The content of a valid ticket or session. The nonce is unique."""
 
     user: User
+    """The authenticated user; `acts_as` is the impersonated one."""
     expires: datetime
     nonce: str
     bound: SessionBinding
@@ -86,13 +98,16 @@ class Sessions:
         runtime: Runtime,
         *,
         token_hashes: Callable[[], Mapping[bytes, object]] = dict,
+        is_ended: Callable[[str], bool] = lambda _nonce: False,
     ) -> None:
-        """`token_hashes` returns the hashes of the currently valid tokens."""
+        """`token_hashes` returns the hashes of the currently valid tokens; `is_ended` returns
+        whether a session was ended before its expiry, and may raise `DoAgain`."""
         # A derived key, so that nothing signed for another purpose can be used as a session.
         self._key = hmac.digest(key, _KEY_PURPOSE, hashlib.sha256)
         self._clock = runtime.clock
         self._ids = runtime.ids
         self._token_hashes = token_hashes
+        self._is_ended = is_ended
         self._marked: Mapping[bytes, object] = {}
         self._token_marks: frozenset[str] = frozenset()
 
@@ -112,7 +127,7 @@ class Sessions:
         return self._open("ticket", text)
 
     def open_session(self, text: str) -> SessionPass | None:
-        """Verify a cookie value, or return None if it is invalid or expired."""
+        """Verify a cookie value, or return None if it is invalid, expired or ended."""
         return self._open("session", text)
 
     def session_of(self, request: HttpRequest) -> SessionPass | None:
@@ -129,6 +144,7 @@ class Sessions:
         ends = bound.ends_epoch_seconds
         if ends is not None and ends < expires.timestamp():
             expires = datetime.fromtimestamp(ends, UTC)
+        acts_as = user.acts_as
         content = _SignedContent(
             purpose=purpose,
             name=user.name,
@@ -137,6 +153,9 @@ class Sessions:
             expires_epoch_seconds=expires.timestamp(),
             nonce=self._ids.nonce(NONCE_BYTES),
             bound=bound,
+            acts_as=None
+            if acts_as is None
+            else _ActsAs(acts_as.name, acts_as.groups, acts_as.uid, acts_as.extra),
         )
         body = _encode(msgspec.json.encode(content))
         return f"{body}.{_encode(self._mark(body))}", expires
@@ -156,7 +175,12 @@ class Sessions:
             return None
         if content.bound.token_mark and not self._is_token_valid(content.bound.token_mark):
             return None
-        user = User(content.name, content.groups, content.uid)
+        if purpose == "session" and self._is_ended(content.nonce):
+            return None
+        named, acts_as = content.acts_as, None
+        if named is not None:
+            acts_as = User(named.name, named.groups, named.uid, named.extra)
+        user = User(content.name, content.groups, content.uid, acts_as=acts_as)
         return SessionPass(user, expires, content.nonce, content.bound)
 
     def _is_token_valid(self, token_mark: str) -> bool:
@@ -195,6 +219,10 @@ class SessionAuthenticator:
             return None
         found = self._sessions.session_of(request)
         return None if found is None else found.user
+
+    def credential_of(self, request: HttpRequest) -> Credential:
+        found = self._sessions.session_of(request)
+        return WITHOUT_END if found is None else Credential(found.expires.timestamp())
 
 
 def cookie_of(request: HttpRequest) -> str | None:

@@ -294,6 +294,34 @@ async def test_impersonation(tmp_path: Path) -> None:
     }
 
 
+async def test_a_session_of_an_impersonated_user(tmp_path: Path) -> None:
+    """Requests of a session whose ticket was created while impersonating are logged with both
+    users."""
+    async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
+        headers = {"Impersonate-User": "jane"}
+        minted = await server.client.request("POST", "/dashboard/tickets", headers=headers)
+        made = await server.client.post("/dashboard/session", {"ticket": minted.json["ticket"]})
+        cookie = {"Cookie": made.header("set-cookie").partition(";")[0]}
+        server.events()
+        anyone = ApiClient(server.running.port)
+        reply = await anyone.get("/api/v1/nodes", headers=cookie)
+        await anyone.close()
+        (event,) = server.events()
+    assert reply.status == 403
+    assert event["user"]["username"] == "admin"
+    assert event["impersonatedUser"]["username"] == "jane"
+
+
+async def test_a_bundle_without_a_user_is_one_event(tmp_path: Path) -> None:
+    """An unauthenticated request for ten watches is one event with a 401."""
+    async with audited(tmp_path, METADATA, omitStages=["RequestReceived"]) as server:
+        anyone = ApiClient(server.running.port)
+        targets = "&".join(["watch=/api/v1/pods%3Fwatch=1"] * 10)
+        assert (await anyone.get(f"/dashboard/watch?{targets}")).status == 401
+        await anyone.close()
+        assert summary(server.events()) == [("ResponseComplete", "get", 401)]
+
+
 async def test_reason(tmp_path: Path) -> None:
     """The event names the binding that allowed the request, on the fast path too, and follows
     changes."""

@@ -365,8 +365,8 @@ async def test_a_watch_that_ends_leaves_the_others(server: RunningServer) -> Non
 
 
 async def test_bundled_watches_are_authorized(server: RunningServer) -> None:
-    """Without a credential each watch of a bundle is rejected like a single one."""
-    bundle = await open_bundle(server, f"{CONFIG_MAPS}?watch=1")
+    """Without permission each watch of a bundle is rejected like a single one."""
+    bundle = await open_bundle(server, f"{CONFIG_MAPS}?watch=1", token=OTHER_TOKEN)
     number, event = await bundle.next()
     assert (number, event["type"], event["object"]["code"]) == (0, "ERROR", 403)
     assert (await bundle.next())[1]["type"] == "END"

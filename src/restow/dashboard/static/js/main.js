@@ -181,8 +181,12 @@ byId("login-form").addEventListener("submit", async (event) => {
 });
 
 byId("leave").addEventListener("click", async () => {
-  await leave();
-  location.reload();
+  try {
+    await leave();
+    location.reload();
+  } catch (error) {
+    setText(byId("state"), error.message);
+  }
 });
 
 startTheme(byId("theme"));

@@ -40,7 +40,11 @@ export async function enterWithTicket(ticket) {
   if (!answer.ok) throw new Error(await messageOf(answer));
 }
 
-export const leave = () => fetch(SESSION, { method: "DELETE" });
+/** End the session on all servers. */
+export async function leave() {
+  const answer = await fetch(SESSION, { method: "DELETE" });
+  if (!answer.ok) throw new Error(await messageOf(answer));
+}
 
 async function messageOf(answer) {
   try {
