@@ -13,7 +13,7 @@ from restow.apiserver.build_registry import Registry
 from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import publish
-from restow.apiserver.limits import publish_limits
+from restow.apiserver.limits import publish_limits, publish_revocation
 from restow.apiserver.process_metrics import publish_process
 from restow.apiserver.storage_probe import StorageProbe
 from restow.apiserver.used_tickets import UsedTickets
@@ -103,6 +103,7 @@ def build_endpoints(
         aggregation.publish(metrics)
     publish(options.gates, metrics)
     publish_limits(metrics, app.in_flight)
+    publish_revocation(metrics, app.revocation)
     publish_process(metrics)
     return Endpoints(
         app=app,

@@ -1,10 +1,12 @@
-"""Passes a server's limit options to the parts that enforce them, and exports their metrics."""
+"""Passes a server's limit options to the parts that enforce them, and exports metrics of running
+requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from restow.apiserver.limit_options import LimitOptions
+from restow.endpoints.revocation import Revocation
 from restow.httpserver import Limits
 from restow.request.limits import InFlight, InFlightOptions, RequestLimits
 from restow.request.metrics import Metrics
@@ -68,4 +70,20 @@ def publish_limits(metrics: Metrics, in_flight: InFlight) -> None:
         lambda: [
             ((kind,), pool.refused) for kind, pool in (*pools(), ("stream", in_flight.streams))
         ],
+    )
+
+
+def publish_revocation(metrics: Metrics, revocation: Revocation) -> None:
+    """Export how many requests are checked while they run, and how many were ended."""
+    metrics.gauge(
+        "restow_checked_requests",
+        "Running watches, other streams and tunnels whose authorization is checked again.",
+        (),
+        lambda: [((), len(revocation.requests))],
+    )
+    metrics.counter(
+        "restow_revoked_requests_total",
+        "Running requests that were ended because a new one would be refused, by status code.",
+        ("code",),
+        lambda: [((str(code),), count) for code, count in sorted(revocation.ended.items())],
     )

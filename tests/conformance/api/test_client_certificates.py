@@ -226,3 +226,35 @@ async def test_removing_a_client_ca_affects_open_connections(server: Certificate
     reply = await client.request("POST", REVIEWS, {}, headers={"X-Other": "line"})
     assert reply.status == 401
     await client.close()
+
+
+async def test_removing_a_client_ca_ends_watches(server: CertificateServer) -> None:
+    """A watch that was started with a certificate of the removed CA gets a 401 and ends, whether a
+    user or a front proxy has the certificate."""
+    admin = server.people.client("root", "system:masters")
+    clients = [server.client(admin), server.client(admin)]
+    streams = [await each.watch("/api/v1/namespaces?timeoutSeconds=86400") for each in clients]
+    await server.assembly.app.revocation.check_all()
+    assert all([await each.is_silent() for each in streams])
+    server.authenticators.take_clients(server.others.pem)
+    await server.assembly.app.revocation.check_all()
+    for stream in streams:
+        event = await stream.next()
+        assert event is not None
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 401)
+        assert await stream.next() is None
+    assert len(server.assembly.app.revocation.requests) == 0
+    for client in clients:
+        await client.close()
+
+
+async def test_an_expired_certificate_ends_watches(server: CertificateServer) -> None:
+    """A watch ends cleanly when the certificate of its connection expires, whatever duration it
+    requested."""
+    admin = server.people.client("root", "system:masters", ends=timedelta(seconds=3))
+    client = server.client(admin)
+    stream = await client.watch("/api/v1/namespaces?timeoutSeconds=86400")
+    assert await stream.next() is None
+    with pytest.raises((ssl.SSLError, OSError, EOFError)):
+        await client.get("/api/v1/namespaces")
+    await client.close()
