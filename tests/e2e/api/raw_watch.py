@@ -8,6 +8,7 @@ import queue
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, Self
 
@@ -20,12 +21,20 @@ READ_BYTES: Final = 65_536
 class RawWatch:
     """One open watch; a thread reads its events."""
 
-    def __init__(self, server: ServerProcess, path: str) -> None:
+    def __init__(
+        self,
+        server: ServerProcess,
+        path: str,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """By default as the administrator; with `headers`, without a token."""
         self._connection = connection_to(server)
         mark = "&" if "?" in path else "?"
-        headers = {"Authorization": f"Bearer {server.token}"}
+        sent = headers or {"Authorization": f"Bearer {token or server.token}"}
         self._socket = self._connection.sock
-        self._connection.request("GET", f"{path}{mark}watch=true", headers=headers)
+        self._connection.request("GET", f"{path}{mark}watch=true", headers=dict(sent))
         self._answer = self._connection.getresponse()
         assert self._answer.status == 200, self._answer.read()
         self._events: queue.Queue[Any] = queue.Queue()
