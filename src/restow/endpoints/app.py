@@ -101,9 +101,9 @@ class App:
         self._barrier = barrier
         self._actions: Actions = {**ACTIONS, **(actions or {})}
         clock = server.runtime.clock
-        self._access = AccessCheck(authentication, authorizer, clock)
-        self._admit = self._access.admit
-        self.revocation: Final = Revocation(self._access, clock)
+        self.access: Final = AccessCheck(authentication, authorizer, clock)
+        self._admit = self.access.admit
+        self.revocation: Final = Revocation(self.access, clock)
         self._audit = audit
         self._audit_ids = AuditIds(server.runtime.ids)
         limits = limits or RequestLimits()
@@ -267,7 +267,7 @@ class App:
         if info.subresource and (info.subresource, info.verb) in self._actions:
             return await self._actions[info.subresource, info.verb](self._server, context)
         if info.verb == "watch":
-            self._access.limit_duration(context)
+            self.access.limit_duration(context)
         context.request.is_shielded = info.verb in _WRITES
         return await VERBS[info.verb](self._server, context)
 

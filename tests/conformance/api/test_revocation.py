@@ -259,7 +259,7 @@ async def test_equal_requests_are_checked_once(
         client = ApiClient(server.port, token=token)
         await client.watch(f"{WATCH}&fieldSelector=metadata.name%3D{name}")
         clients.append(client)
-    access = server.assembly.app._access
+    access = server.assembly.app.access
     counts = {"sender_again": 0, "authorize": 0}
     for name in counts:
         check_one = getattr(access, name)

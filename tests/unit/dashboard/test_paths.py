@@ -469,7 +469,7 @@ async def test_bundled_watches_that_are_retried(
     and releases its slot."""
     await let_jane_watch(server)
     await server.client.post(CONFIG_MAPS, config_map("one"))
-    authentication = server.assembly.app._access._authentication
+    authentication = server.assembly.app.access._authentication
     authenticate = authentication.authenticate
     attempts = Counter[str]()
 

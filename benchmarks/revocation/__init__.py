@@ -1,0 +1,1 @@
+"""Cost of checking running requests again: `benchmarks.revocation`."""
