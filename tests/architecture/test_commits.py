@@ -22,6 +22,7 @@ COMMITTERS = {
     "apiserver/aggregated_store.py": "keys of our own: a component's keys, and whose a store is",
     "apiserver/kms_probes.py": "keys of our own: what every KMS plug-in of a name must open",
     "apiserver/cluster_keys.py": "a key of our own: which cluster this is",
+    "apiserver/ended_sessions.py": "keys of our own: which sessions were ended",
     "apiserver/used_tickets.py": "keys of our own: which tickets were used",
     "cli/store_verbs.py": "what a person asks for by hand",
 }

@@ -18,6 +18,7 @@ BACKGROUND: Final = {
     "apiserver/aggregated_namespaces.py": "follows the cluster in the background",
     "apiserver/aggregated_trust.py": "follows the cluster in the background",
     "controllers/manager.py": "runs controllers in the background",
+    "endpoints/revocation.py": "checks running requests in the background",
     "registry/reconcile_loops.py": "runs controllers in the background",
     "storage/restore.py": "is run by commands",
     "storageversion/coordinator.py": "registers in the background",

@@ -79,7 +79,7 @@ def publish_revocation(metrics: Metrics, revocation: Revocation) -> None:
         "restow_checked_requests",
         "Running watches, other streams and tunnels whose authorization is checked again.",
         (),
-        lambda: [((), len(revocation.requests))],
+        lambda: [((), revocation.running)],
     )
     metrics.counter(
         "restow_revoked_requests_total",

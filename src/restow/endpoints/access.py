@@ -20,7 +20,7 @@ from restow.request.context import ANONYMOUS, Context, User
 from restow.request.request_info import RequestInfo
 
 
-class Sender(NamedTuple):
+class RequestUsers(NamedTuple):
     """The user of a request, and the authenticated user if that is another one."""
 
     user: User
@@ -51,7 +51,7 @@ class AccessCheck:
         self.authorize(context.user, context.info)
         context.is_authorized = True
 
-    def sender_again(self, request: HttpRequest) -> Sender:
+    def authenticate_again(self, request: HttpRequest) -> RequestUsers:
         """Authenticate a running request as if it were new, without cached results. Raises 401 or
         403, and `DoAgain`."""
         return self._acting(self._authentication.authenticate_again(request), request.headers)
@@ -69,7 +69,7 @@ class AccessCheck:
         if ends is not None:
             context.seconds_max = max(0.0, ends - self._clock.wall().timestamp())
 
-    def _acting(self, sender: User, headers: Headers) -> Sender:
+    def _acting(self, sender: User, headers: Headers) -> RequestUsers:
         """Apply the impersonation that the headers or the session request, if any. Raises 400 or
         403."""
         requested = requested_user(headers)
@@ -78,5 +78,5 @@ class AccessCheck:
                 raise status.forbidden("a session of an impersonated user cannot impersonate")
             requested = sender.acts_as
         if requested is None:
-            return Sender(sender, None)
-        return Sender(impersonated(requested, by=sender, authorizer=self.authorizer), sender)
+            return RequestUsers(sender, None)
+        return RequestUsers(impersonated(requested, by=sender, authorizer=self.authorizer), sender)

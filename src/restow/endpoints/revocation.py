@@ -25,7 +25,7 @@ from restow.aio import Clock
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.authorization.authorizer import CacheableAuthorizer
-from restow.endpoints.access import AccessCheck, Sender
+from restow.endpoints.access import AccessCheck, RequestUsers
 from restow.endpoints.long_requests import LongRequest, LongRequests, LongSender
 from restow.endpoints.outcomes import as_status
 from restow.registry.errors import DoAgain
@@ -66,6 +66,11 @@ class Revocation:
         """Check all requests soon: roles or sessions have changed."""
         self._changed.set()
 
+    @property
+    def running(self) -> int:
+        """The number of running requests."""
+        return len(self.requests)
+
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
@@ -94,7 +99,7 @@ class Revocation:
         """Check the requests of one sender; return what the check has to wait for."""
         await self._pace()
         try:
-            acting = self._access.sender_again(sender.request)
+            acting = self._access.authenticate_again(sender.request)
         except DoAgain as lack:
             return [lack]
         except Exception as error:  # noqa: BLE001 - the boundary, as for a new request
@@ -174,7 +179,7 @@ class Revocation:
             await self._clock.sleep(0)
 
 
-def _is_same(acting: Sender, sender: LongSender) -> bool:
+def _is_same(acting: RequestUsers, sender: LongSender) -> bool:
     """Whether a credential still identifies the users who started the requests."""
     found = [(each.name, each.uid) for each in (acting.user, acting.impersonator) if each]
     wanted = [(each.name, each.uid) for each in (sender.user, sender.impersonator) if each]

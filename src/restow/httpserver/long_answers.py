@@ -61,7 +61,7 @@ def follow_answer(
 
 
 def revoke(answer: LongAnswer, end: AnswerEnd, status_json: bytes) -> None:
-    """End a started answer from this side, in the way that its client understands."""
+    """End a started answer from this side, in a form that its client understands."""
     if answer.on_revoked is None:
         end.drop()
     else:

@@ -260,7 +260,7 @@ async def test_equal_requests_are_checked_once(
         await client.watch(f"{WATCH}&fieldSelector=metadata.name%3D{name}")
         clients.append(client)
     access = server.assembly.app.access
-    counts = {"sender_again": 0, "authorize": 0}
+    counts = {"authenticate_again": 0, "authorize": 0}
     for name in counts:
         check_one = getattr(access, name)
 
@@ -271,6 +271,6 @@ async def test_equal_requests_are_checked_once(
         monkeypatch.setattr(access, name, counted)
     assert registered(server) == 10
     await check(server)
-    assert counts == {"sender_again": 1, "authorize": 3}
+    assert counts == {"authenticate_again": 1, "authorize": 3}
     for client in clients:
         await client.close()
