@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -15,7 +17,7 @@ from restow.storage.interface import Storage
 from tests.conformance.api.rights import binding, client_of, freshen, give, place, role, rule
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map, start_server
 from tests.conformance.api.test_service_accounts import RULES
-from tests.conformance.api.websockets import ASKED, Socket
+from tests.conformance.api.websockets import ASKED, WAIT_SECONDS, Socket
 from tests.support.api_client import ApiClient, WatchStream
 
 ACCOUNTS = f"{NS}/serviceaccounts"
@@ -274,3 +276,67 @@ async def test_equal_requests_are_checked_once(
     assert counts == {"authenticate_again": 1, "authorize": 3}
     for client in clients:
         await client.close()
+
+
+# The registry on a server.
+
+HEADS = {
+    "watch": (f"{WATCH}&watch=true", "1.1", ()),
+    "watch with bookmarks": (f"{WATCH}&watch=true&allowWatchBookmarks=true", "1.1", ()),
+    "old watch": ("/api/v1/watch/namespaces/default/configmaps", "1.1", ()),
+    "HTTP/1.0": (f"{WATCH}&watch=true", "1.0", ()),
+    "expired version": (f"{WATCH}&watch=true&resourceVersion=1", "1.1", ()),
+    "short": (f"{CONFIG_MAPS}?watch=true&timeoutSeconds=1", "1.1", ()),
+    "websocket": (f"{WATCH}&watch=true", "1.1", ASKED),
+    "bundle": (f"/dashboard/watch?watch={quote(f'{WATCH}&watch=true')}", "1.1", ()),
+    "bundle of what is refused": (
+        f"/dashboard/watch?watch={quote('/api/v1/secrets?watch=1')}&watch={quote(WATCH)}%26watch=1",
+        "1.1",
+        (),
+    ),
+    "bundle with an upgrade": (
+        f"/dashboard/watch?watch={quote(f'{WATCH}&watch=true')}",
+        "1.1",
+        ASKED,
+    ),
+}
+ENDS = ("close", "abort", "abort at once", "half-close", "revoke", "stop")
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_registry_is_empty_after_every_end(server: RunningServer, end: str) -> None:
+    """Whatever kind of long-running request it is, and however it ends, it leaves the registry and
+    releases its slot."""
+    token = await token_of_bob(server)
+    writers = []
+    for path, version, lines in HEADS.values():
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        first = f"GET {path} HTTP/{version}"
+        head = [first, "Host: localhost", f"Authorization: Bearer {token}", *lines]
+        writer.write(("\r\n".join(head) + "\r\n\r\n").encode())
+        if end == "abort at once":
+            writer.transport.abort()
+        else:
+            async with asyncio.timeout(WAIT_SECONDS):
+                assert (await reader.readline()).split(b" ")[1] in (b"200", b"101"), path
+        writers.append(writer)
+    if end == "revoke":
+        await server.client.delete(f"{ACCOUNTS}/bob")
+        await check(server)
+    elif end == "stop":
+        await server.listener.stop(grace_seconds=1)
+    elif end == "half-close":
+        for writer in writers:
+            writer.write_eof()
+    for writer in writers if end in ("close", "abort") else ():
+        if end == "abort":
+            writer.transport.abort()
+        else:
+            writer.close()
+    app = server.assembly.app
+    async with asyncio.timeout(WAIT_SECONDS):
+        while registered(server) or app.in_flight.streams.taken:  # noqa: ASYNC110 - any end
+            await asyncio.sleep(0.01)
+    assert app.revocation.requests.senders() == []
+    for writer in writers:
+        writer.transport.abort()

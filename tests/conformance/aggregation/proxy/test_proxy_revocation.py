@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -90,4 +91,36 @@ async def test_a_tunnel_is_closed(rig: Rig, client: RawClient) -> None:
     assert await client.read(5) == b"hello"
     await revoke(rig)
     assert await client.rest() == b""
+    await assert_all_ended(rig)
+
+
+@pytest.mark.parametrize("end", ["client", "backend", "backend aborts"])
+@pytest.mark.parametrize("kind", ["watch", "tunnel", "long answer"])
+async def test_the_registry_is_empty_after_every_end(
+    rig: Rig, client: RawClient, kind: str, end: str
+) -> None:
+    """A proxied stream or tunnel leaves the registry when either side ends it."""
+    go = asyncio.Event()
+
+    async def script(_asked: Asked, line: BackendConnection) -> None:
+        await line.write(SWITCHED if kind == "tunnel" else CHUNKED + chunk(b'{"n": 1}\n'))
+        await go.wait()
+        if end == "client":
+            await line.closed()
+        elif end == "backend":
+            line.writer.close()
+        else:
+            line.abort()
+
+    rig.backend.script = script
+    lines = WEBSOCKET if kind == "tunnel" else ()
+    target = f"{FLUNDERS}?watch=true" if kind == "watch" else f"{FLUNDERS}/x/exec"
+    client.ask(target, *lines, token=OTHER_TOKEN)
+    assert (await client.head())[0] in (200, 101)
+    assert len(rig.server.assembly.app.revocation.requests) == 1
+    go.set()
+    if end == "client":
+        client.writer.transport.abort()
+    else:
+        await client.rest() if kind == "tunnel" else await client.chunk()
     await assert_all_ended(rig)
