@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -38,9 +38,12 @@ CHANGE_SECONDS: Final = 2.0
 CHECKS_PER_STEP: Final = 32
 """Checks, or ended requests, in one step of the event loop."""
 WAITS_AT_ONCE: Final = 20
-"""Checks that wait for data at the same time."""
-WAIT_SECONDS_MAX: Final = 5.0
-UNKNOWN_SECONDS_MAX: Final = 15.0
+"""Senders whose checks wait for data at the same time."""
+WAIT_SECONDS_MAX: Final = 3.0
+WAITS_SECONDS_MAX: Final = 5.0
+"""Limit of all waits of one check together."""
+UNKNOWN_SECONDS_MAX: Final = 10.0
+"""With the time between two checks and of their waits, 30 seconds."""
 REFUSALS: Final = frozenset({400, 401, 403})
 """The codes with which a check refuses; all others mean that it failed."""
 UNCHECKED: Final = "whether this request is still allowed cannot be determined"
@@ -83,17 +86,40 @@ class Revocation:
 
     async def check_all(self) -> None:
         """Check all running requests once."""
-        lacking: dict[LongSender, list[DoAgain]] = {}
-        senders: Iterable[LongSender] = self.requests.senders()
-        may_wait = True
+        lacking = [each for each in self.requests.senders() if await self._check(each)]
+        if lacking:
+            # Those that could be checked last time first: the others may not get their data.
+            lacking.sort(key=lambda sender: sender.unknown_since_seconds is not None)
+            await self._check_waiting(lacking)
+
+    async def _check_waiting(self, senders: list[LongSender]) -> None:
+        """Check senders whose check has to wait for data, some at the same time."""
+        waiting, decided = deque(senders), set[LongSender]()
+
+        async def work() -> None:
+            while waiting:
+                sender = waiting.popleft()
+                if await self._decide(sender):
+                    decided.add(sender)
+
+        with suppress(TimeoutError):
+            async with self._clock.timeout(WAITS_SECONDS_MAX), asyncio.TaskGroup() as group:
+                for number in range(min(WAITS_AT_ONCE, len(senders))):
+                    group.create_task(work(), name=f"revocation/wait-{number}")
+        for sender in senders:
+            if sender not in decided:
+                await self._note_unknown(sender, status.unavailable(UNCHECKED))
+
+    async def _decide(self, sender: LongSender) -> bool:
+        """Check a sender until nothing lacks; return False if something does not arrive."""
         for _ in range(RETRIES_MAX):
-            lacking = {sender: lacks for sender in senders if (lacks := await self._check(sender))}
-            if not lacking or not may_wait:
-                break
-            may_wait = await self._settle([lack for each in lacking.values() for lack in each])
-            senders = list(lacking)
-        for sender in lacking:
-            await self._note_unknown(sender, status.unavailable(UNCHECKED))
+            lacks = await self._check(sender)
+            if not lacks:
+                return True
+            for lack in lacks:
+                if not await self._settled(lack):
+                    return False
+        return False
 
     async def _check(self, sender: LongSender) -> list[DoAgain]:
         """Check the requests of one sender; return what the check has to wait for."""
@@ -150,18 +176,6 @@ class Revocation:
                     self.ended[error.code] += 1
             except Exception:  # a defect in one stream must not keep the others open
                 logger.exception("a long-running request could not be ended")
-
-    async def _settle(self, lacks: list[DoAgain]) -> bool:
-        """Wait for what checks lack; return False if that failed and is not worth another try."""
-        for first in range(0, len(lacks), WAITS_AT_ONCE):
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._settled(each), name="revocation/wait")
-                    for each in lacks[first : first + WAITS_AT_ONCE]
-                ]
-            if not all(task.result() for task in tasks):
-                return False
-        return True
 
     async def _settled(self, lack: DoAgain) -> bool:
         try:
