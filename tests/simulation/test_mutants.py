@@ -32,6 +32,7 @@ SEEDS: dict[str, int] = {
     "identity-of-host": 0,
     "renewal-creates": 4,
     "never-registers-again": 23,
+    "writes-without-renewal": 4,
     "encoder-left-behind": 0,
     "anybody-reports": 11,
     "epoch-skips-none": 0,

@@ -178,6 +178,11 @@ class SimulatedClock:
             await self.settle()
         self._timeline.now = max(self._timeline.now, target)
 
+    def stall(self, seconds: float) -> None:
+        """Advance the time without running timers or tasks: the loop was blocked, or the process
+        paused. The timers that are due fire with the next `advance`."""
+        self._timeline.now += _to_nanoseconds(seconds)
+
     async def run_until_idle(self, *, seconds_max: float = SIMULATED_SECONDS_MAX) -> None:
         """Advance until no timer is left; TimeoutError if timers remain after the limit."""
         limit = self._timeline.now + _to_nanoseconds(seconds_max)

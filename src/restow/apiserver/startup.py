@@ -84,6 +84,8 @@ class Participation:
             lambda: None if coordinator.completed else "not all resources are registered",
             "readyz",
         )
+        # A server that others are about to remove gets no more requests from load balancers.
+        health.add("identity-lease", coordinator.lease.error, "readyz")
         publish_coordination(coordinator, assembly.metrics)
         if encryption is not None:
             encryption.publish(health, assembly.metrics, coordinator)

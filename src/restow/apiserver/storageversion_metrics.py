@@ -40,6 +40,12 @@ def publish_coordination(coordinator: Coordinator, metrics: Metrics) -> None:
         _values(lambda: coordinator.table.fence_failures),
     )
     metrics.counter(
+        "restow_lease_write_rejections_total",
+        "Writes that this server refused because it had not renewed its identity lease in time.",
+        (),
+        _values(lambda: coordinator.lease.refused),
+    )
+    metrics.counter(
         "restow_collector_servers_removed_total",
         "Servers whose lease expired and that this server removed.",
         (),

@@ -266,8 +266,9 @@ def _add_coordination(parser: argparse.ArgumentParser) -> None:
         type=_whole_number,
         default=LEASE_SECONDS_DEFAULT,
         metavar="SECONDS",
-        help="a server that did not renew its lease for this long counts as expired, and cannot"
-        f" write; default: {LEASE_SECONDS_DEFAULT}",
+        help="a server that did not renew its lease for this long counts as expired; it refuses"
+        " writes from 80 %% of this time; default:"
+        f" {LEASE_SECONDS_DEFAULT}",
     )
     add(
         "--identity-lease-renew-interval-seconds",

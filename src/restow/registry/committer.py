@@ -153,6 +153,8 @@ class ObjectCommitter:
                 return encoding, None, None
         sealed = self._seal(plan, encoding, write, is_rewrite=is_rewrite)
         transaction = _transaction(plan, encoding, sealed, in_background=is_rewrite)
+        # Last, and in the step of the commit: the loop may have been blocked since the first check.
+        self._policy.check_lease()
         try:
             return encoding, write, await self._storage.commit(transaction)
         except StorageError as error:

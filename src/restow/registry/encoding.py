@@ -47,6 +47,10 @@ class EncodingPolicy(Protocol):
     async def refresh(self, resource: Resource) -> None:
         """Determine the current encoding after a fence has failed."""
 
+    def check_lease(self) -> None:
+        """Called in the step that commits a write. Raises a 503 if this server has not renewed its
+        lease in time."""
+
     def readable(self, resource: Resource) -> ReadableRevisions:
         """Return the revisions at which this server was certainly registered. Raises a 503 if it is
         not registered: other servers may store versions that it cannot decode."""
@@ -66,6 +70,9 @@ class FixedPolicy:
         return found
 
     async def refresh(self, resource: Resource) -> None:
+        return None
+
+    def check_lease(self) -> None:
         return None
 
     def readable(self, resource: Resource) -> ReadableRevisions:

@@ -118,6 +118,7 @@ class Coordinator:
         )
         self.mirror: Final = parts.mirror
         self.membership: Final = parts.membership
+        self.lease: Final = parts.lease
         self.table: Final = parts.table
         self.registrar: Final = parts.registrar
         self.collector: Final = parts.collector
@@ -453,13 +454,16 @@ class Coordinator:
     # Renewal and repair.
 
     async def _renew(self) -> float:
+        renew_seconds = self.membership.options.renew_seconds
         if not await self.membership.renew() and not self._is_closing:
             logger.error("the membership key of this server is gone: joining again under a new id")
             self._completed = False
             self._registration()
         elif self.membership.revision is not None:
             await self._confirm(self.membership.revision)
-        return self.membership.options.renew_seconds
+            # From renewal to renewal: waiting for the watches must not make the next one late.
+            return max(renew_seconds - self.membership.age_seconds, 0.0)
+        return renew_seconds
 
     async def _confirm(self, revision: Revision) -> None:
         """Record that everything selected before this server's renewal is known, once it is
@@ -561,6 +565,9 @@ class _MemberPolicy:
 
     async def refresh(self, resource: Resource) -> None:
         await self._coordinator.table.refresh(resource)
+
+    def check_lease(self) -> None:
+        self._coordinator.lease.check()
 
     def readable(self, _resource: Resource) -> ReadableRevisions:
         """Accept every revision, because this server has checked no stored value."""

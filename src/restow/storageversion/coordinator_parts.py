@@ -42,6 +42,7 @@ from restow.storageversion.remote_reconciler import RemoteReconciler
 from restow.storageversion.remote_registration import Remote, RemoteRegistrar
 from restow.storageversion.selected_version import SelectionFollower
 from restow.storageversion.vote_objects import VOTES_PREFIX, VoteIndex
+from restow.storageversion.write_lease import WriteLease
 
 MIRRORED: Final = (
     SERVERS_PREFIX,
@@ -113,6 +114,8 @@ class CoordinatorParts:
 
     mirror: Mirror
     membership: Membership
+    lease: WriteLease
+    """Whether this server renewed its lease in time to write."""
     table: EncodingTable
     registrar: Registrar
     collector: StorageVersionGarbageCollector
@@ -133,6 +136,7 @@ class _Core:
 
     mirror: Mirror
     membership: Membership
+    lease: WriteLease
     table: EncodingTable
     votes: VotePlanner
     registrar: Registrar
@@ -170,6 +174,7 @@ def build_parts(inputs: CoordinatorInputs, repairs: Repairs) -> CoordinatorParts
     return CoordinatorParts(
         mirror=core.mirror,
         membership=core.membership,
+        lease=core.lease,
         table=core.table,
         registrar=core.registrar,
         collector=collector,
@@ -187,7 +192,8 @@ def _build_core(inputs: CoordinatorInputs, repairs: Repairs, hosted: set[str]) -
     mode = options.membership.mode
     mirror = Mirror(storage, runtime, MIRRORED)
     membership = Membership(storage, runtime, options.membership)
-    table = _build_table(options, membership, runtime, repairs)
+    lease = WriteLease(membership, runtime.clock)
+    table = _build_table(inputs, membership, lease, repairs)
     reports = ReportPlanner(mirror, membership, runtime, hosted=hosted, keys=inputs.keys)
     votes = VotePlanner(
         mirror,
@@ -217,6 +223,7 @@ def _build_core(inputs: CoordinatorInputs, repairs: Repairs, hosted: set[str]) -
     return _Core(
         mirror=mirror,
         membership=membership,
+        lease=lease,
         table=table,
         votes=votes,
         registrar=registrar,
@@ -225,18 +232,23 @@ def _build_core(inputs: CoordinatorInputs, repairs: Repairs, hosted: set[str]) -
 
 
 def _build_table(
-    options: CoordinatorOptions, membership: Membership, runtime: Runtime, repairs: Repairs
+    inputs: CoordinatorInputs, membership: Membership, lease: WriteLease, repairs: Repairs
 ) -> EncodingTable:
+    options, runtime = inputs.options, inputs.runtime
+
     def member_at() -> Revision | None:
         return membership.revision
 
     if options.membership.mode != "loose":
-        return EncodingTable(member_at=member_at, on_stale=repairs.on_stale)
+        return EncodingTable(
+            member_at=member_at, on_stale=repairs.on_stale, check_lease=lease.check
+        )
     return LooseTable(
         runtime.clock,
         bound_seconds=options.loose_bound_seconds,
         member_at=member_at,
         on_stale=repairs.on_stale,
+        check_lease=lease.check,
     )
 
 

@@ -29,10 +29,12 @@ class EncodingTable:
         *,
         member_at: Callable[[], Revision | None] = lambda: None,
         on_stale: Callable[[Resource], Awaitable[None]] | None = None,
+        check_lease: Callable[[], None] = lambda: None,
     ) -> None:
         """Build an empty table. `member_at` returns the newest revision at which this server was
         certainly a member; None: it may be none. `on_stale` is called when a fence has failed, to
-        register the resource again."""
+        register the resource again; `check_lease` before each commit, to refuse it."""
+        self.check_lease: Final = check_lease
         self._encodings: dict[str, Encoding] = {}
         self._errors: dict[str, str] = {}
         self._last: dict[str, str] = {}
@@ -143,8 +145,9 @@ class LooseTable(EncodingTable):
         bound_seconds: float,
         member_at: Callable[[], Revision | None],
         on_stale: Callable[[Resource], Awaitable[None]],
+        check_lease: Callable[[], None],
     ) -> None:
-        super().__init__(member_at=member_at, on_stale=on_stale)
+        super().__init__(member_at=member_at, on_stale=on_stale, check_lease=check_lease)
         self._clock = clock
         self._bound_seconds = bound_seconds
         self._fresh_at = clock.monotonic() - bound_seconds

@@ -67,10 +67,14 @@ class Client:
         self, method: str, path: str, body: object = None, *, content_type: str = ""
     ) -> Answer:
         """Sends one request; raises OSError or HTTPException when there is no response."""
+        self.queue(method, path, body, content_type=content_type)
+        return self._answer(method, path)
+
+    def queue(self, method: str, path: str, body: object = None, *, content_type: str = "") -> None:
+        """Sends one request, whose response `answer` returns."""
         headers = self._headers | ({"Content-Type": content_type} if content_type else {})
         data = None if body is None else json.dumps(body)
         self._connection.request(method, path, data, headers)
-        return self._answer(method, path)
 
     def begin(self, path: str, body: dict[str, Any]) -> bytes:
         """Sends the head and half of the body of a POST; returns the rest."""
@@ -85,9 +89,9 @@ class Client:
     def finish(self, rest: bytes) -> None:
         self._connection.send(rest)
 
-    def answer(self, path: str) -> Answer:
-        """Returns the response to a request sent by `begin` and `finish`."""
-        return self._answer("POST", path)
+    def answer(self, path: str, method: str = "POST") -> Answer:
+        """Returns the response to a request sent by `begin` and `finish`, or by `queue`."""
+        return self._answer(method, path)
 
     def _answer(self, method: str, path: str) -> Answer:
         found = self._connection.getresponse()

@@ -82,6 +82,9 @@ ROWS: Final = (
         "tests/e2e/storageversion/test_start.py::test_many_servers_start_together")),
     Row("G11", "conditions change when their content does", tests=(
         f"{_COORDINATION}/test_rules.py::test_conditions_have_the_status_and_its_time",)),
+    Row("G12", "a server that has not renewed its lease in time sends no write", _SIM, (
+        f"{_COORDINATION}/test_write_lease.py::test_a_server_whose_loop_was_blocked_refuses_writes",
+        "tests/e2e/storageversion/test_late_renewals.py::test_a_paused_server_refuses_its_queue")),
     # Migration and state.
     Row("M1", "a verified migration is correct, while its agreement lasts", _SIM),
     Row("M2", "a proof is for one agreement, which was never interrupted", _SIM, (

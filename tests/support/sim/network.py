@@ -26,14 +26,19 @@ from restow.storage.interface import (
     Watch,
 )
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.identity import SERVERS_PREFIX
 from tests.support import wires
 from tests.support.sim.loop import SimulatedLoop
+from tests.support.sim.releases import GROUP
 from tests.support.sim.store import Header, StreamEnded, WatchedStorage
 from tests.support.wires import at_once
 
 __all__ = ("GuardedWire", "Link", "OperatorWire", "StoreWire", "at_once")
 
 QUICK_SECONDS: Final = 0.002
+LEASE_SECONDS: Final = 15.0
+"""The default of the servers of a world."""
+_OBJECTS: Final = f"/registry/{GROUP}/"
 REOPEN_SECONDS: Final = 0.1
 T = TypeVar("T")
 
@@ -64,6 +69,26 @@ class StoreWire(wires.StoreWire):
         super().__init__(storage, link)
         self._watched = storage
         self._sender = sender
+        self._renewed_at = 0.0
+        """When the last confirmed renewal of the sender's membership record was sent."""
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        began_at = self.link.loop.time()
+        self._check_lease(transaction, began_at)
+        outcome = await super().commit(transaction)
+        if isinstance(outcome, Done) and _renews(transaction):
+            self._renewed_at = max(self._renewed_at, began_at)
+        return outcome
+
+    def _check_lease(self, transaction: Transaction, now: float) -> None:
+        """A server sends no object after the duration of its lease, which others measure from the
+        arrival of the renewal."""
+        if not any(write.key.startswith(_OBJECTS) for write in transaction.writes):
+            return
+        ledger, age_seconds = self._watched.ledger, now - self._renewed_at
+        ledger.checked["G12"] += 1
+        if age_seconds >= LEASE_SECONDS:
+            ledger.problem(f"G12: {self._sender} wrote {age_seconds:.1f} s after its last renewal")
 
     def _commit(self, transaction: Transaction) -> Coroutine[Any, Any, Outcome]:
         return self._watched.commit_by(self._sender, transaction)
@@ -75,8 +100,19 @@ class StoreWire(wires.StoreWire):
         return super()._range(span, limit=limit, revision=revision, with_total=with_total)
 
 
+def _renews(transaction: Transaction) -> bool:
+    """Whether a transaction writes the membership record of its sender."""
+    return any(
+        isinstance(write, Put) and write.key.startswith(SERVERS_PREFIX)
+        for write in transaction.writes
+    )
+
+
 class OperatorWire(StoreWire):
     """An operator's connection to the store, bypassing all servers, like `restow store`."""
+
+    def _check_lease(self, transaction: Transaction, now: float) -> None:
+        """An operator has no lease."""
 
     def _commit(self, transaction: Transaction) -> Coroutine[Any, Any, Outcome]:
         return MemoryStorage.commit(self._watched, transaction)
@@ -172,7 +208,7 @@ class GuardedWire(StoreWire, Continuity):
     async def commit(self, transaction: Transaction) -> Outcome:
         self.check_usable()
         before = self.newest, self.newest_shown
-        return self._settle(transaction, await self._sent(transaction), *before)
+        return self._settle(transaction, await StoreWire.commit(self, transaction), *before)
 
     def _settle(
         self, transaction: Transaction, outcome: Outcome, before: Revision, shown: int

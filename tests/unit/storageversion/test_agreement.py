@@ -135,7 +135,7 @@ async def test_a_paused_server_writes_nothing_in_the_old_version(tmp_path: Path)
         paused, _ = await world.started("x+1"), await world.started("x+2")
         first_id = paused.id
         paused.line.pause()
-        late = asyncio.ensure_future(paused.write("late"))
+        late = asyncio.ensure_future(paused.create("late"))
         await world.clock.advance(LEASE_SECONDS + 2)
         assert await world.common() == V2
         paused.line.wake()

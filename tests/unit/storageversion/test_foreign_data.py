@@ -137,7 +137,7 @@ async def test_a_server_without_a_fence_writes_only_while_it_is_a_member(tmp_pat
         unreporting = await world.started("x+2", mode="off", may_change_mode=True)
         assert await world.common() is None
         unreporting.line.pause()
-        late = asyncio.ensure_future(unreporting.write("late"))
+        late = asyncio.ensure_future(unreporting.create("late"))
         await world.clock.advance(LEASE_SECONDS + 3)
         assert await world.common() == V1
         unreporting.line.wake()

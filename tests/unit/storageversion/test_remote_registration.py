@@ -313,10 +313,11 @@ async def test_a_server_that_lost_its_key_reports_under_its_new_id(tmp_path: Pat
         peer, _ = await world.started("x+1")
         first = server.id
         server.line.pause()
+        late = asyncio.ensure_future(server.create("a"))
         await world.clock.advance(EXPIRED_SECONDS)
         assert first not in await world.encoding_versions()
         server.line.wake()
-        await world.run(server.write("a"))
+        await world.run(late)
         await world.clock.advance(1)
         assert await world.encoding_versions() == {server.id: V1, peer.id: V1}
 

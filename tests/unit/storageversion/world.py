@@ -266,11 +266,17 @@ class Server:
             raise status.not_found(GroupResource(GROUP, _plural(kind)), name)
         version, path = resource.served[0], f"ns/{name}"
         if await self.line.get(resource.key_of(path)) is None:
-            obj = {"metadata": {"name": name, "namespace": "ns"}, **fields}
-            return await self.store.create(resource, version, obj, namespace="ns")
+            return await self.create(name, kind=kind, **fields)
         return await self.store.update(
             resource, version, path, lambda obj: {**obj, **fields}, is_patch=True
         )
+
+    async def create(self, name: str, *, kind: str = "Widget", **fields: Any) -> Written:
+        """Creates an object without a read before: a server that is paused now was paused when it
+        had sent the transaction."""
+        resource = self.resource(kind)
+        obj = {"metadata": {"name": name, "namespace": "ns"}, **fields}
+        return await self.store.create(resource, resource.served[0], obj, namespace="ns")
 
     async def kill(self) -> None:
         """Ends at once: entries are not withdrawn, and no more requests are sent."""

@@ -26,6 +26,7 @@ from restow.storageversion.membership import Membership
 from restow.storageversion.object_codec import lease_key
 from restow.storageversion.participants import Participants
 from restow.storageversion.registration_planner import ReportPlanner
+from restow.storageversion.write_lease import WriteLease
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
 # Modules do not re-export their imports; here those are replaced where they are used.
@@ -164,6 +165,11 @@ def _never_registers_again(patch: Patch) -> None:
     patch(Coordinator, "_try_to_settle", try_to_settle)
 
 
+def _writes_without_renewal(patch: Patch) -> None:
+    """A server that was paused writes what was queued in it before it renews its lease."""
+    patch(WriteLease, "check", lambda _self: None)
+
+
 def _leaves_encoder_keys(patch: Patch) -> None:
     changed = changes._encoder_changes
 
@@ -192,6 +198,7 @@ MUTANTS: Final = (
     Mutant("identity-of-host", "R4", "one identity for all servers of a host", _one_identity_for_a_host),
     Mutant("renewal-creates", "G6", "a deleted key is created again", _renewal_creates_the_key),
     Mutant("never-registers-again", "G6 L1", "continues without an identity", _never_registers_again),
+    Mutant("writes-without-renewal", "G12", "writes are sent after the lease has expired", _writes_without_renewal),
     Mutant("encoder-left-behind", "E1", "entries are removed, encoder keys are not", _leaves_encoder_keys),
     Mutant("anybody-reports", "R3", "clients write reports", _anybody_writes_reports),
 )  # fmt: skip
