@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
@@ -33,6 +33,7 @@ def test_a_paused_server_refuses_its_queue(cluster: Cluster) -> None:
     old = cluster.id_of(paused)
     is_removed = lambda: old not in cluster.members()  # noqa: E731 - the condition, by name
     writes = play_pause(paused, other, until=is_removed)
+    check_refused(cluster, writes)
     check_stored(other, writes)
     wait_for(lambda: is_ready(paused), "it is ready again", servers=[paused])
     assert cluster.id_of(paused) != old
@@ -48,6 +49,7 @@ def test_a_server_that_was_not_removed_refuses_its_queue(cluster: Cluster) -> No
     old = cluster.id_of(paused)
     resumes_at = time.monotonic() + LEASE_SECONDS
     writes = play_pause(paused, None, until=lambda: time.monotonic() > resumes_at)
+    check_refused(cluster, writes)
     check_stored(paused, writes)
     wait_for(lambda: is_ready(paused), "it is ready again", servers=[paused])
     assert cluster.id_of(paused) == old
@@ -77,15 +79,16 @@ def play_pause(
         paused.resume()
         answers = {f"whole-{n}": client.answer(CONFIG_MAPS) for n, client in enumerate(whole)}
         answers |= {f"half-{n}": client.answer(CONFIG_MAPS) for n, client in enumerate(half)}
-        check_answers(list(answers.values()))
+        assert all(answer.is_fair for answer in answers.values()), answers
         assert [client.answer(CONFIG_MAPS, "GET").status for client in reads] == [200] * READS
     return answers
 
 
-def check_answers(answers: Sequence[Answer]) -> None:
-    """Each is a success or a 503 with Retry-After, and the lease was the reason of the first."""
-    assert all(answer.is_fair for answer in answers), answers
-    assert any(answer.status == 503 and "lease" in answer.text for answer in answers), answers
+def check_refused(cluster: Cluster, writes: dict[str, Answer]) -> None:
+    """The first writes were refused because of the lease. On etcd a write first reads the revision
+    of the store, so the server may have renewed its lease, or joined again, before it commits."""
+    if cluster.store.startswith("sqlite:"):
+        assert any("identity lease" in each.text for each in writes.values()), writes
 
 
 def check_stored(server: ServerProcess, writes: dict[str, Answer]) -> None:
