@@ -10,7 +10,13 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "how-to" / "alerts.md").read_text()
 REFERENCE = (DOCS / "reference" / "metrics.md").read_text()
-NAMES = set(re.findall(r"^\| `(\w+)` \|", REFERENCE, re.MULTILINE))
+TYPES = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", REFERENCE, re.MULTILINE))
+NAMES = TYPES.keys() | {
+    f"{name}_{series}"
+    for name, kind in TYPES.items()
+    if kind == "histogram"
+    for series in ("bucket", "sum", "count")
+}
 METRIC = re.compile(
     r"\b(?:restow|apiserver|aggregator|kubernetes|storage_migrator)_(?!asyncio|release)[a-z_]+"
 )

@@ -19,6 +19,7 @@ from restow.aio.invariants import (
     invariant,
     stop_loop,
 )
+from restow.aio.loop_steps import LoopSteps, StepKind, StepSubject
 from restow.aio.queues import BoundedQueue, QueueClosed, QueueFull
 from restow.aio.randomness import Randomness, SeededRandomness, SystemRandomness
 from restow.aio.runtime import Runtime
@@ -39,6 +40,7 @@ __all__ = [
     "FileRefused",
     "Ids",
     "InvariantViolation",
+    "LoopSteps",
     "QueueClosed",
     "QueueFull",
     "RandomIds",
@@ -46,6 +48,8 @@ __all__ = [
     "Runtime",
     "SeededRandomness",
     "SimulatedClock",
+    "StepKind",
+    "StepSubject",
     "Suspended",
     "SystemClock",
     "SystemRandomness",

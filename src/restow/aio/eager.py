@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from types import coroutine as generator_coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
+
+from restow.aio.loop_steps import LONG_SECONDS, LoopSteps, StepKind
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 _is_eager = False
 """Whether the running code has no task of its own: `run_eagerly` or `Suspended.resume` runs it."""
@@ -24,11 +27,17 @@ _is_eager = False
 class Suspended(Generic[T]):
     """A started coroutine that is suspended. Await it in a task, resume it, or close it."""
 
-    __slots__ = ("_coroutine", "_yielded")
+    __slots__ = ("_coroutine", "_measured", "_yielded")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], yielded: Any) -> None:
         self._coroutine = coroutine
         self._yielded = yielded
+        self._measured: tuple[LoopSteps, StepKind, object] | None = None
+
+    def measured_by(self, steps: LoopSteps, kind: StepKind, subject: object) -> Self:
+        """Measure each further step of the coroutine, in a task or without."""
+        self._measured = steps, kind, subject
+        return self
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine, yielded = self._coroutine, self._yielded
@@ -42,12 +51,25 @@ class Suspended(Generic[T]):
                     coroutine.close()
                     raise
                 except BaseException as error:  # noqa: BLE001 - passed on, as `yield from` does
-                    yielded = coroutine.throw(error)
+                    yielded = self._step(coroutine.throw, error)
                 else:
-                    yielded = coroutine.send(sent)
+                    yielded = self._step(coroutine.send, sent)
         except StopIteration as finished:
             result: T = finished.value
             return result
+
+    def _step(self, run: Callable[[Any], S], value: Any) -> S:
+        """Run one step, measured."""
+        if self._measured is None:
+            return run(value)
+        steps, kind, subject = self._measured
+        begin = steps.monotonic()
+        try:
+            return run(value)
+        finally:
+            end = steps.monotonic()
+            if end - begin >= LONG_SECONDS:
+                steps.note(kind, begin, end, subject)
 
     def when_done(self, resume: Callable[[Any], object]) -> bool:
         """Call `resume` when the future that the coroutine awaits is done. Return False if it
@@ -59,7 +81,10 @@ class Suspended(Generic[T]):
 
     def resume(self) -> T | Suspended[T]:
         """Run the coroutine until its next suspension, once its future is done."""
-        return run_eagerly(self._coroutine)
+        result = self._step(run_eagerly, self._coroutine)
+        if self._measured is not None and isinstance(result, Suspended):
+            return result.measured_by(*self._measured)
+        return result
 
     def cancel(self) -> None:
         """Cancel the future that the coroutine awaits, which resumes it with CancelledError."""

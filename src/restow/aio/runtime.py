@@ -11,6 +11,7 @@ from typing import Any, Self
 from restow.aio.clock import Clock, SimulatedClock, SystemClock
 from restow.aio.ids import Ids, RandomIds
 from restow.aio.invariants import InvariantViolation, stop_loop
+from restow.aio.loop_steps import LoopSteps
 from restow.aio.randomness import Randomness, SeededRandomness, SystemRandomness
 from restow.aio.tasks import TASKS_MAX_DEFAULT, TaskFailure, Tasks
 from restow.aio.workqueue import KEYS_MAX_DEFAULT, WorkQueue
@@ -18,12 +19,13 @@ from restow.aio.workqueue import KEYS_MAX_DEFAULT, WorkQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Clock, randomness, IDs, the handler of broken invariants in background tasks, and the
-    background tasks that have failed."""
+    """Clock, randomness, IDs, the measurement of steps on the event loop, the handler of broken
+    invariants in background tasks, and the background tasks that have failed."""
 
     clock: Clock
     randomness: Randomness
     ids: Ids
+    steps: LoopSteps
     fatal: Callable[[InvariantViolation], None] = stop_loop
     failed_loops: dict[str, str] = field(default_factory=dict)
     """Background tasks that should run until the process ends and have failed: name and error. Only
@@ -35,7 +37,9 @@ class Runtime:
         `fatal=end_process`."""
         randomness = SystemRandomness()
         ids = RandomIds(randomness)
-        return cls(clock=SystemClock(), randomness=randomness, ids=ids, fatal=fatal)
+        clock = SystemClock()
+        steps = LoopSteps(clock.monotonic)
+        return cls(clock=clock, randomness=randomness, ids=ids, steps=steps, fatal=fatal)
 
     @classmethod
     def simulated(
@@ -47,10 +51,12 @@ class Runtime:
     ) -> Self:
         """Return a reproducible runtime for a seed. Pass the clock in order to control it."""
         randomness = SeededRandomness(seed)
+        clock = clock or SimulatedClock()
         return cls(
-            clock=clock or SimulatedClock(),
+            clock=clock,
             randomness=randomness,
             ids=RandomIds(randomness.child("ids")),
+            steps=LoopSteps(clock.monotonic),
             fatal=fatal,
         )
 

@@ -44,6 +44,7 @@ from restow.apiserver.build_store import (
 from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.limits import request_limits
 from restow.apiserver.listener import listen
+from restow.apiserver.loop_metrics import measure_lag
 from restow.apiserver.main_api import ClientMainApi
 from restow.apiserver.memory_trim import find_trim, trim_memory
 from restow.apiserver.option_files import read_option
@@ -302,6 +303,7 @@ class _Start:
 
         memory = trim_memory(self.listener.counters, runtime.clock, find_trim())
         tasks.spawn_loop("memory", memory)
+        measure_lag(tasks, runtime.clock, self.assembly.metrics)
         tasks.spawn_loop("certificates", self._renewal.run())
         renew_seconds = serve.identity_lease_renew_interval_seconds
         keep_guard(store.guard, self.assembly.health, tasks, interval_seconds=renew_seconds)

@@ -14,6 +14,7 @@ from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import publish
 from restow.apiserver.limits import publish_limits, publish_revocation
+from restow.apiserver.loop_metrics import publish_steps
 from restow.apiserver.process_metrics import publish_process
 from restow.apiserver.storage_probe import StorageProbe
 from restow.apiserver.used_tickets import UsedTickets
@@ -105,6 +106,7 @@ def build_endpoints(
     publish_limits(metrics, app.in_flight)
     publish_revocation(metrics, app.revocation)
     publish_process(metrics)
+    publish_steps(metrics, runtime.steps)
     return Endpoints(
         app=app,
         server=server,

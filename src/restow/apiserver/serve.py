@@ -90,7 +90,9 @@ async def _run(start: Callable[[Runtime], Awaitable[T]], ready: Callable[[T], st
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     try:
-        server = await start(Runtime.system(fatal=end_process))
+        runtime = Runtime.system(fatal=end_process)
+        runtime.steps.measure_tasks(loop)
+        server = await start(runtime)
     except asyncio.CancelledError:
         if stop.is_set():
             return

@@ -38,6 +38,7 @@ from restow.apiserver.cluster_keys import check_cluster, check_keys_exist
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import request_limits
 from restow.apiserver.listener import listen, publish_listener
+from restow.apiserver.loop_metrics import measure_lag
 from restow.apiserver.memory_trim import find_trim, trim_memory
 from restow.apiserver.option_files import read_authorities
 from restow.apiserver.options import ServeOptions
@@ -264,6 +265,7 @@ class _Start:
         keep_guard(self._store.guard, health, tasks, interval_seconds=renew_seconds)
         work = trim_memory(self.listener.counters, runtime.clock, find_trim())
         tasks.spawn_loop("memory", work)
+        measure_lag(tasks, runtime.clock, self.assembly.metrics)
         scan_in_background(options, self.assembly, self._coordinator, tasks)
 
     async def participate(self) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from restow.aio import Suspended, run_eagerly
+from restow.aio.loop_steps import LONG_SECONDS
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.audit import AuditIds, Auditor
@@ -32,6 +33,7 @@ from restow.endpoints.lookup import find_resource
 from restow.endpoints.nonresource import NonResources, no_such_version
 from restow.endpoints.outcomes import RequestOutcomes
 from restow.endpoints.representations import check_form
+from restow.endpoints.request_steps import RequestSteps
 from restow.endpoints.revocation import Revocation
 from restow.endpoints.short_gets import ShortGets, may_be_short
 from restow.httpserver import (
@@ -100,10 +102,12 @@ class App:
         self._metrics = metrics
         self._barrier = barrier
         self._actions: Actions = {**ACTIONS, **(actions or {})}
-        clock = server.runtime.clock
+        clock, self._steps = server.runtime.clock, server.runtime.steps
         self.access: Final = AccessCheck(authentication, authorizer, clock)
         self._admit = self.access.admit
         self.revocation: Final = Revocation(self.access, clock)
+        self._monotonic = self._steps.monotonic
+        self._request_steps = RequestSteps(self._steps)
         self._audit = audit
         self._audit_ids = AuditIds(server.runtime.ids)
         limits = limits or RequestLimits()
@@ -133,9 +137,15 @@ class App:
             return self._counted(None, request, self._failed(None, error))
         request.answer_by_seconds = request.received_seconds + route.seconds_max
         context = self._context_of(request, route)
+        begin = self._monotonic()
         result = run_eagerly(self._answer(context, route))
+        end = self._monotonic()
+        if end - begin >= LONG_SECONDS:
+            self._steps.note(self._request_steps.of(route.info.verb), begin, end, context)
         if isinstance(result, Suspended):
             self.in_flight.take(context)
+            kind = self._request_steps.of(route.info.verb)
+            return result.measured_by(self._steps, kind, context)
         return result
 
     async def _answer(self, context: Context, route: Route) -> Answer:

@@ -12,6 +12,7 @@ import math
 from typing import Final
 
 from restow.aio import InvariantViolation, Timer
+from restow.aio.loop_steps import LONG_SECONDS
 from restow.httpserver.connection_states import (
     ANSWERING,
     CLOSED,
@@ -114,14 +115,15 @@ class ServerConnection(ResponseWriter):
     def data_received(self, data: bytes) -> None:
         counters = self._counters
         counters.received_bytes += len(data)
+        now = self._monotonic()
         if not self._direct or not self.peer.is_known:
             self._receive(data)
+            self._note_step(now)
             return
         # Fast path: a request whose bytes are all cached, and its response at once. Inlined,
         # because it is the most frequent path of the server. `_receive_whole` and `_receive` handle
-        # every other case.
+        # every other case. Its step is not measured: it does a fixed amount of work.
         shared = self._shared
-        now = self._monotonic()
         block = self._reader.block
         quick = shared.quick
         if quick is not None and block is not None and data.endswith(block.raw) and block.is_plain:
@@ -145,6 +147,13 @@ class ServerConnection(ResponseWriter):
                     self._transport.write(encoded)
                     return
         self._receive_whole(data, now)
+        self._note_step(now)
+
+    def _note_step(self, begin: float) -> None:
+        """Note a step of this connection that took long."""
+        end = self._monotonic()
+        if end - begin >= LONG_SECONDS:
+            self._shared.steps.note(self._shared.connection_steps, begin, end, self)
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -162,7 +171,7 @@ class ServerConnection(ResponseWriter):
         if writer is not None:
             writer.writable = True
             if writer.on_writable is not None:
-                self._call_back(writer.on_writable)
+                self._write_stream(self._call_back, writer.on_writable)
         elif self._pull is not None:
             self._pump()
         elif self._tunnel is not None:
@@ -342,9 +351,11 @@ class ServerConnection(ResponseWriter):
             self._shared.unauthenticated_work.wait(self.advance_deferred)
 
     def advance_deferred(self) -> None:
+        begin = self._monotonic()
         self._defer_timer = None
         self.is_deferred = False
         self._advance()
+        self._note_step(begin)
 
     def _receive_while_busy(self, data: bytes) -> None:
         limits = self._shared.limits

@@ -10,11 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from restow.aio import Clock, InvariantViolation, Suspended, Tasks
+from restow.aio import (
+    Clock,
+    InvariantViolation,
+    LoopSteps,
+    StepKind,
+    StepSubject,
+    Suspended,
+    Tasks,
+)
 from restow.httpserver.connection_states import ANSWERING, STREAMING, ConnectionState
 from restow.httpserver.limits import Budgets, Limits
 from restow.httpserver.reader import RequestLineCache
-from restow.httpserver.request import Peer
+from restow.httpserver.request import HttpRequest, Peer
 from restow.httpserver.response import (
     STATUS_LINES,
     Answer,
@@ -29,6 +37,8 @@ from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 DISPLACE_CANDIDATES_MAX: Final = 16
 """Connections examined for one that can be replaced; those that cannot are moved to the end of the
 queue."""
+PATH_LENGTH_MAX: Final = 200
+"""Characters of a path in the log."""
 
 
 class TrackedConnection(Protocol):
@@ -143,6 +153,7 @@ class ListenerState:
     error_body: ErrorBody
     limits: Limits
     clock: Clock
+    steps: LoopSteps
     fatal: Callable[[InvariantViolation], None]
     tasks: Tasks
     given_up: GivenUp | None = None
@@ -175,10 +186,21 @@ class ListenerState:
     streams_budget: UnauthenticatedBudget = field(init=False)
     """Work for pulled streams, such as long lists."""
 
+    connection_steps: StepKind = field(init=False)
+    """Steps of authenticated connections, without those of the application: parse, encode, send."""
+
+    stream_steps: StepKind = field(init=False)
+    """Steps that write streams: their start, and the pieces of pulled ones."""
+
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
+        self.connection_steps = self.steps.kind("connection", _describe_connection)
+        self.stream_steps = self.steps.kind("stream", _describe_stream)
+        unauthenticated = self.steps.kind("unauthenticated", lambda _: StepSubject())
         self.unauthenticated_work = UnauthenticatedBudget(
-            self.clock.monotonic, self.limits.unauthenticated_work_seconds
+            self.clock.monotonic,
+            self.limits.unauthenticated_work_seconds,
+            measured=(self.steps, unauthenticated),
         )
         self.handshakes = UnfinishedHandshakes(self.limits.handshakes_max, self.counters)
         self.streams_budget = UnauthenticatedBudget(
@@ -240,3 +262,12 @@ class ListenerState:
         never close the connection."""
         self.stopping = True
         self.quick, self.quick_head = None, b""
+
+
+def _describe_connection(connection: TrackedConnection) -> StepSubject:
+    peer = connection.peer
+    return StepSubject(text=f"{peer.connection_id} of {peer.address}")
+
+
+def _describe_stream(request: HttpRequest) -> StepSubject:
+    return StepSubject(text=f"{request.method} {request.path[:PATH_LENGTH_MAX]!r}")

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from restow.aio import (
     InvariantViolation,
@@ -22,6 +22,7 @@ from restow.aio import (
     TasksFull,
     Timer,
 )
+from restow.aio.loop_steps import LONG_SECONDS
 from restow.httpserver.connection_states import (
     ANSWERING,
     READING,
@@ -49,6 +50,8 @@ from restow.httpserver.stream import (
     encode_chunk,
 )
 from restow.httpserver.tunnel import SWITCHING, Tunnel, TunnelEnd
+
+T = TypeVar("T")
 
 TIMED_SECONDS_MAX: Final = 10.0
 # Timers have a resolution of milliseconds, and one that fires too early has no effect.
@@ -302,10 +305,20 @@ class ResponseWriter(ConnectionWriter):
         writer.writable = not self._writing_paused
         self._writer = writer
         try:
-            stream.start(writer)
+            self._write_stream(stream.start, writer)
         except Exception:  # the head was sent already: abort, so that the client sees an error
             logger.exception("the stream of %r failed", request)
             self._transport.abort()
+
+    def _write_stream(self, work: Callable[[T], None], argument: T) -> None:
+        """Do a step that writes a part of a stream, and measure it."""
+        shared, request, begin = self._shared, self._request, self._monotonic()
+        try:
+            work(argument)
+        finally:
+            end = self._monotonic()
+            if end - begin >= LONG_SECONDS and request is not None:
+                shared.steps.note(shared.stream_steps, begin, end, request)
 
     def _start_pull(self, stream: PullStream, request: HttpRequest) -> None:
         if self._begin_stream(stream, request, length=stream.length):
@@ -355,9 +368,13 @@ class ResponseWriter(ConnectionWriter):
     def _pump_step(self) -> None:
         """Send pieces until the client is slow or the time is used up; the rest in another step."""
         self._pump_pending = False
-        stream, request = self._pull, self._request
-        if stream is None or request is None:
-            return  # it was aborted meanwhile
+        if self._pull is not None:  # else it was aborted meanwhile
+            self._write_stream(self._send_pieces, self._pull)
+
+    def _send_pieces(self, stream: PullStream) -> None:
+        request = self._request
+        if request is None:
+            return
         chunked = stream.length is None and request.version_minor == 1
         is_closing = self._transport.is_closing
         end_seconds = self._monotonic() + self._shared.limits.streams_seconds

@@ -91,6 +91,7 @@ class Listener:
             error_body=error_body,
             limits=limits,
             clock=runtime.clock,
+            steps=runtime.steps,
             fatal=runtime.fatal,
             tasks=runtime.tasks("listener", tasks_max=limits.answers_pending_max),
             counters=Counters() if counters is None else counters,

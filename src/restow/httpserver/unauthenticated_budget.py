@@ -17,16 +17,27 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from restow.aio import LoopSteps, StepKind
+from restow.aio.loop_steps import LONG_SECONDS
+
 
 class UnauthenticatedBudget:
     """CPU time that queued work may use in one iteration of the event loop."""
 
     __slots__ = (
-        *("_has_begun", "_is_working", "_left_seconds", "_monotonic", "_next_queue", "_queues"),
-        "_seconds",
+        *("_has_begun", "_is_working", "_left_seconds", "_measured", "_monotonic", "_next_queue"),
+        *("_queues", "_seconds"),
     )
 
-    def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        seconds: float,
+        *,
+        measured: tuple[LoopSteps, StepKind] | None = None,
+    ) -> None:
+        """`measured`: where each work item counts as a step; None if it measures itself."""
+        self._measured: Final = measured
         self._monotonic: Final = monotonic
         self._seconds: Final = seconds
         """The share of an iteration for all work together."""
@@ -87,4 +98,8 @@ class UnauthenticatedBudget:
             work()
         finally:
             self._is_working = False
-            self._left_seconds -= self._monotonic() - begin
+            end = self._monotonic()
+            self._left_seconds -= end - begin
+            if end - begin >= LONG_SECONDS and self._measured is not None:
+                steps, kind = self._measured
+                steps.note(kind, begin, end)

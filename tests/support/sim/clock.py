@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 
-from restow.aio import InvariantViolation, RandomIds, Runtime, SeededRandomness
+from restow.aio import InvariantViolation, LoopSteps, RandomIds, Runtime, SeededRandomness
 from restow.aio.clock import SIMULATED_START, Timer
 
 
@@ -39,4 +39,5 @@ def runtime_of(
     """The runtime of one process."""
     randomness = SeededRandomness(seed)
     ids = RandomIds(randomness.child("ids"))
-    return Runtime(clock=clock, randomness=randomness, ids=ids, fatal=fatal)
+    steps = LoopSteps(clock.monotonic)
+    return Runtime(clock=clock, randomness=randomness, ids=ids, steps=steps, fatal=fatal)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from restow.aio import Runtime, Tasks
+from restow.aio import Runtime, StepSubject, Tasks
+from restow.aio.loop_steps import LONG_SECONDS
 from restow.endpoints.handlers.long_encodings import LongEncodings
 from restow.endpoints.handlers.watch_conversion import Translation, WaitingWatcher
 from restow.registry.resource import Resource
@@ -47,6 +48,8 @@ class FanOut:
     def __init__(self, host: Host, cache: WatchCache) -> None:
         self._host = host
         self._clock = host.runtime.clock
+        self._steps = host.runtime.steps
+        self._flush_steps = self._steps.kind("watch-events", _describe)
         self.cache = cache
         self._watchers: dict[WaitingWatcher, None] = {}  # in order of arrival
         self._scheduled = False
@@ -120,20 +123,28 @@ class FanOut:
         if not left:
             left.extend(reversed(self._watchers))
             self._is_changed = False
-        end = self._clock.monotonic() + STEP_SECONDS
+        begin = self._steps.monotonic()
+        end = begin + STEP_SECONDS
         try:
             while left:
                 left.pop().flush()
-                if len(left) % WATCHERS_PER_CHECK == 0 and self._clock.monotonic() >= end:
+                if len(left) % WATCHERS_PER_CHECK == 0 and self._steps.monotonic() >= end:
                     break
         finally:
             self._shared = None
             self._scheduled = bool(left) or self._is_changed
             if self._scheduled:
                 self._clock.call_later(0, self._flush)
+            ended = self._steps.monotonic()
+            if ended - begin >= LONG_SECONDS:
+                self._steps.note(self._flush_steps, begin, ended, self)
 
 
 def fan_out_of(host: Host, cache: WatchCache) -> FanOut:
     """The fan-out of a cache; it exists while the cache has watchers."""
     found = host.fan_outs.get(cache.root)
     return found if found is not None and found.cache is cache else FanOut(host, cache)
+
+
+def _describe(fan_out: FanOut) -> StepSubject:
+    return StepSubject(text=f"under {fan_out.cache.root} for {len(fan_out)} watches")

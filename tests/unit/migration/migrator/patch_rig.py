@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from restow.admission import Admission
-from restow.aio import RandomIds, Runtime, SeededRandomness, SystemClock, Timer
+from restow.aio import LoopSteps, RandomIds, Runtime, SeededRandomness, SystemClock, Timer
 from restow.apimachinery.status import StatusError
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import ClientRequest, ClientResponse
@@ -135,7 +135,9 @@ class Rig:
     @property
     def runtime(self) -> Runtime:
         randomness = SeededRandomness("patches")
-        return Runtime(clock=self.clock, randomness=randomness, ids=RandomIds(randomness))
+        steps = LoopSteps(self.clock.monotonic)
+        ids = RandomIds(randomness)
+        return Runtime(clock=self.clock, randomness=randomness, ids=ids, steps=steps)
 
     def patching(self, options: PatchOptions = OPTIONS, **more: Any) -> PatchRewrite:
         resource = more.pop("resource", self.resource)
