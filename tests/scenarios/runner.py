@@ -10,7 +10,8 @@
     faults s1 reply_lost=0.1 error=0.5 ...     chances, see `wires.Chances`; also before its start
     keys s1 k2,k1  its encryption keys, the write key first, unless they are rejected
     advance 17s                                advance time
-    write s1 a     write, and wait for it      send s1 a   write, without waiting
+    write s1 a     write, and wait for it
+    send s1 a      create, without waiting: of a paused server, the transaction was sent before
     narrow v1      the state lists one version only, as after a verified migration
     recreate-state the state is deleted and created again by a client, without a status
     foreign-lease k 60   a kube-apiserver that does not participate has a lease of 60 seconds
@@ -283,7 +284,7 @@ class Runner:
 
         async def write() -> None:
             try:
-                await node.server.write(obj, stamp=str(self.cluster.clock.monotonic()))
+                await node.server.create(obj, stamp=str(self.cluster.clock.monotonic()))
             except StatusError as error:
                 self._refusals[name] = f"{error.code}: {error}"
 
