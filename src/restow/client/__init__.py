@@ -22,12 +22,14 @@ from restow.client.errors import (
     ClientError,
     ConfigInvalid,
     ConnectionFailed,
+    CredentialsFailed,
     NoSuchResource,
 )
 from restow.client.informer import Informer, ObjectChange
 from restow.client.kubeconfig import find_config, load_config, read_kubeconfig
 from restow.client.lease_lock import LeaseLock, lease_elector, unique_identity
 from restow.client.objects import Object, ObjectKey, key_of, metadata_of, uid_of, version_of
+from restow.client.overrides import ConfigOverrides
 from restow.client.paths import ListOptions, PatchType, Propagation, WriteOptions
 from restow.client.retry_policy import NO_RETRY, RetryPolicy
 from restow.client.transport import HttpTransport, InProcessResponse, InProcessTransport, Transport
@@ -44,8 +46,10 @@ __all__ = [
     "ClientError",
     "ClientLimits",
     "ConfigInvalid",
+    "ConfigOverrides",
     "ConnectionFailed",
     "ConnectionLimits",
+    "CredentialsFailed",
     "DiscoveredResources",
     "EventType",
     "GroupVersionResource",

@@ -103,6 +103,7 @@ class Caller:
         """Iterate over the lines of a streaming response, until `seconds_max`."""
         clock = self.runtime.clock
         request = self._request("GET", target, accept=accept, is_stream=True)
+        await self.transport.prepare()
         deadline = clock.monotonic() + seconds_max
         async with AsyncExitStack() as stack:
             try:
@@ -124,6 +125,7 @@ class Caller:
         return value
 
     async def _call_once(self, request: ClientRequest) -> bytes:
+        await self.transport.prepare()
         try:
             async with (
                 self.runtime.clock.timeout(self.limits.request_seconds_max),

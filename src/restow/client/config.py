@@ -5,9 +5,10 @@
     in_cluster_config(os.environ)
 
 Fields that kubectl supports and this client does not are rejected by name, so that no other user or
-connection is used than the file specifies. Proxies of the environment are not used.
+connection is used than the file specifies.
 
-Not here: connections. A token file is read when it is needed (`credentials`).
+Not here: connections. A token file is read, and a credential plugin runs, when they are needed
+(`credentials`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from restow.client.errors import ConfigInvalid
+from restow.client.exec_credentials import ExecCredentials
+from restow.client.proxies import ProxyAddress
 
 NAMESPACE_DEFAULT: Final = "default"
 SERVICE_ACCOUNT_DIRECTORY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -41,6 +44,11 @@ class ClientConfig:
     """The server name for certificate verification, if not the host of the address."""
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+    """User name and password."""
+    plugin: ExecCredentials | None = None
+    """The credential plugin; used only if there is no other credential."""
+    proxy: ProxyAddress | None = None
     client_cert_pem: str | None = field(default=None, repr=False)
     client_key_pem: str | None = field(default=None, repr=False)
     impersonation: tuple[tuple[str, str], ...] = ()
@@ -51,8 +59,8 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         parts = _split(self.server, self.source)
-        has_credential = self.token is not None or self.token_file is not None
-        if parts.scheme == "http" and (has_credential or self.client_cert_pem):
+        credentials = (self.token, self.token_file, self.basic, self.plugin, self.client_cert_pem)
+        if parts.scheme == "http" and any(each is not None for each in credentials):
             raise ConfigInvalid(
                 f"{self.source}: server {self.server} is plain http, which must not carry"
                 " credentials: use https, or a user without credentials"
@@ -90,10 +98,28 @@ class ClientConfig:
         """The prefix of all paths; empty for most servers."""
         return _split(self.server, self.source).path.rstrip("/")
 
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS context of connections; None for plain http."""
+    def ssl_context(self, certificate: tuple[str, str] | None = None) -> ssl.SSLContext | None:
+        """The TLS context of connections; None for plain http. `certificate` is the chain and the
+        key of a client certificate that a credential plugin returned."""
         if not self.is_https:
             return None
+        context = self._server_context()
+        pair = certificate or (self.client_cert_pem, self.client_key_pem)
+        if pair[0] is not None and pair[1] is not None:
+            self._load_client_certificate(context, pair[0], pair[1])
+        return context
+
+    def proxy_context(self) -> ssl.SSLContext | None:
+        """The TLS context of connections to a proxy of the scheme https, otherwise None. It trusts
+        the authorities of the system and of the cluster, and has no client certificate."""
+        if self.proxy is None or self.proxy.scheme != "https":
+            return None
+        context = self._server_context()
+        if self.is_verified:
+            context.load_default_certs()
+        return context
+
+    def _server_context(self) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cadata=self.ca_pem)
         except ssl.SSLError as error:
@@ -105,8 +131,6 @@ class ClientConfig:
         if not self.is_verified:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if self.client_cert_pem is not None and self.client_key_pem is not None:
-            self._load_client_certificate(context, self.client_cert_pem, self.client_key_pem)
         return context
 
     def _load_client_certificate(self, context: ssl.SSLContext, cert: str, key: str) -> None:
@@ -162,7 +186,8 @@ def read_text(path: Path, field_name: str, source: str) -> str:
 
 def kubeconfig_paths(environ: Mapping[str, str], *, home: Path) -> Sequence[Path]:
     """The kubeconfig files that kubectl reads, in order; they are merged, the first one wins."""
-    named = [Path(each) for each in environ.get("KUBECONFIG", "").split(":") if each]
+    texts = dict.fromkeys(environ.get("KUBECONFIG", "").split(":"))
+    named = [Path(each) for each in texts if each]
     return named or [home / ".kube" / "config"]
 
 

@@ -19,8 +19,8 @@ from typing import Final
 
 from restow.aio import Clock
 from restow.client.config import ClientConfig
-from restow.client.errors import ConnectionFailed, connection_failed
-from restow.client.http1 import STREAM_BYTES_MAX
+from restow.client.errors import ConnectionFailed, ProxyFailed, connection_failed
+from restow.client.tunnels import Target, open_streams
 
 CLOSE_SECONDS_MAX: Final = 2.0
 # A dead peer is detected after about a minute, even without traffic.
@@ -54,9 +54,16 @@ class ConnectionLimits:
 class ClientConnection:
     """One open connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        context: ssl.SSLContext | None,
+    ) -> None:
         self.reader = reader
         self.writer = writer
+        self.context = context
+        """The TLS context that it was opened with."""
         self.kept_at = 0.0
         self.is_at_end = True
         """Whether the last response has been read completely."""
@@ -96,6 +103,7 @@ class Connections:
         self._config = config
         self._clock = clock
         self._context = context or config.ssl_context()
+        self._proxy_context = config.proxy_context()
         self._requests = asyncio.Semaphore(limits.requests_max)
         self._streams = 0
         self._kept: list[ClientConnection] = []
@@ -134,34 +142,41 @@ class Connections:
 
     def give_back(self, connection: ClientConnection) -> None:
         """Keep a connection for the next request."""
-        if self._closed or len(self._kept) >= self.limits.kept_max or not connection.seems_open():
+        is_outdated = connection.context is not self._context
+        is_full = len(self._kept) >= self.limits.kept_max
+        if self._closed or is_full or is_outdated or not connection.seems_open():
             connection.abort()
             return
         connection.kept_at = self._clock.monotonic()
         self._kept.append(connection)
 
+    def use_context(self, context: ssl.SSLContext | None) -> None:
+        """Use another client certificate: connections that were opened with the previous one end
+        with their request."""
+        self._context = context
+        kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.abort()
+
     async def connect(self, *, address: str | None = None) -> ClientConnection:
         """Open a connection, to a resolved address of the server if given."""
-        config = self._config
-        name = None
-        if self._context is not None:
-            name = config.server_name or config.host
+        config, context = self._config, self._context
+        target = Target(
+            host=address or config.host,
+            port=config.port,
+            context=context,
+            server_name=None if context is None else config.server_name or config.host,
+        )
         try:
             async with self._clock.timeout(self.limits.connect_seconds_max):
-                reader, writer = await asyncio.open_connection(
-                    address or config.host,
-                    config.port,
-                    ssl=self._context,
-                    server_hostname=name,
-                    limit=STREAM_BYTES_MAX,
-                )
-        except (OSError, TimeoutError, ssl.SSLError, ValueError) as error:
+                reader, writer = await open_streams(target, config.proxy, self._proxy_context)
+        except (OSError, TimeoutError, ProxyFailed, ValueError) as error:
             raise connection_failed(error, server=config.server) from error
         _keep_alive(writer)
         if self._closed:
             writer.transport.abort()
             raise self._refused("the client is closed", "Use it before it is closed")
-        return ClientConnection(reader, writer)
+        return ClientConnection(reader, writer, context)
 
     def cut(self) -> None:
         """Close idle connections at once; close the others when their requests end."""

@@ -3,7 +3,8 @@
     ClientError                 errors of the client; those of the API are StatusErrors
     ├── ConfigInvalid           an invalid kubeconfig or credential
     ├── ConnectionFailed        no response, or an incomplete one
-    │   └── AnswerTooLarge      a response over the size limit
+    │   ├── AnswerTooLarge      a response over the size limit
+    │   └── CredentialsFailed   a credential plugin returned no credential
     ├── NoSuchResource          a resource name that discovery does not contain
     └── CacheFull               more objects than the limit of an informer
 
@@ -65,12 +66,25 @@ class AnswerTooLarge(ConnectionFailed):
         )
 
 
+class CredentialsFailed(ConnectionFailed):
+    """A credential plugin failed. Nothing was sent, and the next request runs it again."""
+
+
 class NoSuchResource(ClientError):
     """A resource name that the server does not have."""
 
 
 class CacheFull(ClientError):
     """There are more objects than the limit of the informer."""
+
+
+class ProxyFailed(Exception):
+    """A proxy opened no tunnel; converted to a ConnectionFailed by `connection_failed`."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.advice = advice
 
 
 class ProtocolBroken(Exception):
@@ -104,6 +118,8 @@ def connection_failed(
 
 def _explain(error: BaseException) -> tuple[str, str]:
     match error:
+        case ProxyFailed():
+            return error.what, error.advice
         case ssl.SSLCertVerificationError():
             return (
                 f"its certificate is not trusted: {getattr(error, 'verify_message', error)}",

@@ -82,6 +82,15 @@ def encode_passed_request(
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
 
 
+def encode_connect(authority: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    """Encode a CONNECT request, which asks a proxy for a tunnel to `host:port`."""
+    if _UNSAFE.search(authority):
+        raise ValueError(f"invalid address: {authority[:256]!r}")
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+    lines += [_checked_line(name, value) for name, value in headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
 @lru_cache(maxsize=LINES_KEPT_MAX)
 def _header_line(name: str, value: str) -> str:
     """Encode a header line. Cached, because nearly all requests of a client have the same ones."""
@@ -102,6 +111,15 @@ async def read_head(reader: asyncio.StreamReader, *, method: str) -> Head:
             raise ProtocolBroken("an unexpected protocol switch (101)")
         if status >= 200:
             return _framed(version, status, headers, method=method)
+    raise ProtocolBroken("too many interim responses")
+
+
+async def read_tunnel_status(reader: asyncio.StreamReader) -> int:
+    """Read the response to CONNECT. After a 2xx, the following bytes are those of the server."""
+    for _ in range(INTERIM_ANSWERS_MAX):
+        _, status, _ = _parse_head(await _raw_head(reader))
+        if status >= 200:
+            return status
     raise ProtocolBroken("too many interim responses")
 
 

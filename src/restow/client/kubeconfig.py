@@ -1,21 +1,21 @@
-"""Kubeconfig files: located, merged and converted to a ClientConfig; errors name the field.
+"""Kubeconfig files and connection flags, converted to a ClientConfig; errors name the field.
 
-Files are merged as by kubectl: the first entry of a name and the first `current-context` win.
-Relative paths are relative to their own file. Inline data has precedence over a file.
+The credential is chosen as in client-go: a token, user and password, or a certificate; the plugin
+of `exec` runs only without these.
 
-Not here: writing kubeconfigs (a server writes its own), and the configuration (`config`).
+Not here: writing kubeconfigs (a server writes its own), the merge of several files
+(`kubeconfig_entries`), and the configuration (`config`).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
-from restow.apimachinery.yaml_documents import load_document
 from restow.client.config import (
     NAMESPACE_DEFAULT,
     ClientConfig,
@@ -24,210 +24,175 @@ from restow.client.config import (
     read_text,
 )
 from restow.client.errors import ConfigInvalid
+from restow.client.kubeconfig_entries import Entry, MergedFiles
+from restow.client.kubeconfig_exec import exec_credentials, refuse_auth_provider
+from restow.client.overrides import ConfigOverrides
+from restow.client.proxies import ProxyAddress, environment_proxy, read_proxy
 
-FILE_BYTES_MAX: Final = 4 * 1024 * 1024
-FILES_MAX: Final = 64
-
-# Fields of a cluster or a user that are not supported, with the alternative.
-_REFUSED_OF_CLUSTER: Final = {
-    "proxy-url": "proxies are not supported: make the server reachable, for example by a tunnel",
-}
-_REFUSED_OF_USER: Final = {
-    "exec": "credential plugins are not run: put their token into `token` or `tokenFile`, or use "
-    "a service account (kubectl create token)",
-    "auth-provider": "auth providers are not supported: put a token into `token` or `tokenFile`",
-    "username": "basic authentication is not supported, and no server since 1.19 accepts it",
-    "password": "basic authentication is not supported, and no server since 1.19 accepts it",
-}
-_Section = dict[str, Any]
-
-
-class _Entry:
-    """A named cluster, user or context, and its file."""
-
-    def __init__(self, what: str, name: str, fields: _Section, path: Path) -> None:
-        self.fields = fields
-        self.path = path
-        self.where = f"{path}: {what} {name!r}"
-
-    def text(self, name: str) -> str | None:
-        """A string field; empty counts as unset, as in kubectl."""
-        value = self.fields.get(name)
-        if value is None or value == "":
-            return None
-        if not isinstance(value, str):
-            raise ConfigInvalid(f"{self.where}: {name} must be a string")
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.fields.get(name, False)
-        if not isinstance(value, bool):
-            raise ConfigInvalid(f"{self.where}: {name} must be true or false")
-        return value
-
-    def texts(self, name: str) -> list[str]:
-        value = self.fields.get(name) or []
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise ConfigInvalid(f"{self.where}: {name} must be a list of strings")
-        return value
-
-    def file(self, name: str) -> Path | None:
-        path = self.text(name)
-        return None if path is None else self.path.parent / path
-
-    def pem(self, name: str) -> str | None:
-        """`name-data`, or the content of the file `name`."""
-        data = self.text(f"{name}-data")
-        if data is not None:
-            try:
-                return base64.b64decode(data, validate=True).decode()
-            except (binascii.Error, ValueError) as error:
-                raise ConfigInvalid(
-                    f"{self.where}: {name}-data is not base64-encoded text"
-                ) from error
-        path = self.file(name)
-        return None if path is None else read_text(path, name, self.where)
-
-    def refuse(self, refused: Mapping[str, str]) -> None:
-        for name, why in refused.items():
-            if self.fields.get(name):
-                raise ConfigInvalid(f"{self.where}: {name}: {why}")
+_NO_OVERRIDES: Final = ConfigOverrides()
+_FLAGS: Final = "command line"
 
 
 def load_config(
     environ: Mapping[str, str], *, home: Path, context: str | None = None
 ) -> ClientConfig:
     """The configuration that kubectl uses: $KUBECONFIG, or `.kube/config` in the home directory."""
-    return read_kubeconfig(kubeconfig_paths(environ, home=home), context=context)
+    paths = kubeconfig_paths(environ, home=home)
+    return read_kubeconfig(paths, context=context, environ=environ)
 
 
 def find_config(
-    environ: Mapping[str, str], *, home: Path, context: str | None = None
+    environ: Mapping[str, str],
+    *,
+    home: Path,
+    context: str | None = None,
+    overrides: ConfigOverrides = _NO_OVERRIDES,
 ) -> ClientConfig:
-    """The kubeconfig if it exists; otherwise, in a pod, its service account."""
-    has_file = any(path.exists() for path in kubeconfig_paths(environ, home=home))
-    if not has_file and context is None and "KUBERNETES_SERVICE_HOST" in environ:
-        return in_cluster_config(environ)
-    return load_config(environ, home=home, context=context)
+    """The kubeconfig if it configures something; otherwise, in a pod, its service account."""
+    files = MergedFiles.read(kubeconfig_paths(environ, home=home))
+    is_pod = "KUBERNETES_SERVICE_HOST" in environ
+    if files.is_empty and is_pod and context is None and not overrides.has_target:
+        return _in_pod(environ, overrides)
+    return _of_files(files, context, overrides, environ)
 
 
-def read_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> ClientConfig:
+def read_kubeconfig(
+    paths: Sequence[Path],
+    *,
+    context: str | None = None,
+    overrides: ConfigOverrides = _NO_OVERRIDES,
+    environ: Mapping[str, str] | None = None,
+) -> ClientConfig:
     """Read a context, by default the current one, from several merged files.
 
-    A file that does not exist is ignored if another one exists, as in kubectl.
+    A file that does not exist is ignored if another one exists, as in kubectl. `environ` is for
+    proxies and credential plugins; by default that of this process.
     """
-    if not 1 <= len(paths) <= FILES_MAX:
-        raise ConfigInvalid(f"KUBECONFIG must name from 1 to {FILES_MAX} files")
-    found = [(path, _read(path)) for path in paths if path.exists()]
-    names = ":".join(map(str, paths))
-    if not found:
-        raise ConfigInvalid(f"{names}: no such file; set KUBECONFIG or pass a kubeconfig")
-    name = context or _current_context(found)
-    if name is None:
-        raise ConfigInvalid(f"{names}: current-context is not set; select a context")
-    return _of_context(name, found, names)
+    files = MergedFiles.read(paths)
+    if not files.documents:
+        raise _missing(files)
+    return _of_files(files, context, overrides, os.environ if environ is None else environ)
 
 
-def _of_context(name: str, found: list[tuple[Path, _Section]], names: str) -> ClientConfig:
-    chosen = _find("context", name, found, names)
-    cluster_name, user_name = chosen.text("cluster"), chosen.text("user")
-    if cluster_name is None:
+def _of_files(
+    files: MergedFiles,
+    context: str | None,
+    overrides: ConfigOverrides,
+    environ: Mapping[str, str],
+) -> ClientConfig:
+    if not files.documents and not overrides.server:
+        raise _missing(files)
+    nothing = Entry({}, Path(), _FLAGS)
+    name = context or files.current_context()
+    if name is None and not overrides.server and not overrides.cluster:
+        raise ConfigInvalid(f"{files.names}: current-context is not set; select a context")
+    chosen = nothing if name is None else files.find("context", name)
+    cluster_name = overrides.cluster or chosen.text("cluster")
+    user_name = overrides.user or chosen.text("user")
+    if cluster_name is None and not overrides.server:
         raise ConfigInvalid(f"{chosen.where}: cluster is not set")
-    cluster = _find("cluster", cluster_name, found, names)
-    cluster.refuse(_REFUSED_OF_CLUSTER)
+    cluster = nothing if cluster_name is None else files.find("cluster", cluster_name)
+    user = nothing if user_name is None else files.find("user", user_name)
+    cluster = replace(cluster, fields=overrides.cluster_fields(cluster.fields))
+    user = replace(user, fields=overrides.user_fields(user.fields))
+    return _convert(chosen, cluster, user, environ)
+
+
+def _missing(files: MergedFiles) -> ConfigInvalid:
+    return ConfigInvalid(f"{files.names}: no such file; set KUBECONFIG or pass a kubeconfig")
+
+
+def _convert(
+    chosen: Entry, cluster: Entry, user: Entry, environ: Mapping[str, str]
+) -> ClientConfig:
     server = cluster.text("server")
     if server is None:
         raise ConfigInvalid(f"{cluster.where}: server is not set")
-    ca_pem, is_verified = (
-        cluster.pem("certificate-authority"),
-        not cluster.flag("insecure-skip-tls-verify"),
-    )
+    ca_pem = cluster.pem("certificate-authority")
+    is_verified = not cluster.flag("insecure-skip-tls-verify")
     if ca_pem is not None and not is_verified:
         raise ConfigInvalid(
             f"{cluster.where}: insecure-skip-tls-verify and certificate-authority exclude each "
             "other: remove one"
         )
-    user = None if user_name is None else _find("user", user_name, found, names)
-    if user is None:
-        user = _Entry("user", "", {}, cluster.path)
-    user.refuse(_REFUSED_OF_USER)
-    token = user.text("token")
-    return ClientConfig(
+    refuse_auth_provider(user)
+    plugin = exec_credentials(user, cluster, ca_pem=ca_pem, environ=environ)
+    config = ClientConfig(
         server=server,
         ca_pem=ca_pem,
         is_verified=is_verified,
         server_name=cluster.text("tls-server-name"),
-        token=token,
+        token=user.text("token"),
         # As in kubectl: the file has precedence, the token is its earlier content.
         token_file=user.file("tokenFile"),
+        basic=_basic(user),
         client_cert_pem=user.pem("client-certificate"),
         client_key_pem=user.pem("client-key"),
         impersonation=_impersonation(user),
         namespace=chosen.text("namespace") or NAMESPACE_DEFAULT,
-        source=f"{cluster.path}: context {name!r}",
+        source=cluster.where if chosen.where == _FLAGS else chosen.where,
     )
+    given = (config.token, config.token_file, config.basic, config.client_cert_pem)
+    if all(each is None for each in given):
+        config = replace(config, plugin=plugin)
+    return replace(config, proxy=_proxy(cluster, config, environ))
 
 
-def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
+def _proxy(cluster: Entry, config: ClientConfig, environ: Mapping[str, str]) -> ProxyAddress | None:
+    text = cluster.text("proxy-url")
+    if text is not None:
+        return read_proxy(text, source=f"{cluster.where}: proxy-url")
+    return _environment_proxy(config, environ)
+
+
+def _environment_proxy(config: ClientConfig, environ: Mapping[str, str]) -> ProxyAddress | None:
+    scheme = "https" if config.is_https else "http"
+    return environment_proxy(environ, scheme=scheme, host=config.host, port=config.port)
+
+
+def _basic(user: Entry) -> tuple[str, str] | None:
+    name, password = user.text("username"), user.text("password")
+    if name is None and password is None:
+        return None
+    if user.text("token") is not None or user.text("tokenFile") is not None:
+        raise ConfigInvalid(f"{user.where}: username and token exclude each other: remove one")
+    return name or "", password or ""
+
+
+def _impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
     name, groups, uid = user.text("as"), user.texts("as-groups"), user.text("as-uid")
-    extra = user.fields.get("as-user-extra") or {}
-    if not isinstance(extra, dict):
-        raise ConfigInvalid(f"{user.where}: as-user-extra must be a mapping")
+    extra = user.inner("as-user-extra")
     if name is None:
-        if groups or uid or extra:
+        if groups or uid or (extra is not None and extra.fields):
             raise ConfigInvalid(f"{user.where}: as-groups, as-uid and as-user-extra require as")
         return ()
     headers = [("Impersonate-User", name)]
     headers += [("Impersonate-Group", group) for group in groups]
     if uid is not None:
         headers.append(("Impersonate-Uid", uid))
-    inner = _Entry("user", "", extra, user.path)
-    inner.where = f"{user.where}: as-user-extra"
-    for key in extra:
-        name = f"Impersonate-Extra-{quote(str(key).lower(), safe='')}"
-        headers += [(name, value) for value in inner.texts(key)]
+    if extra is not None:
+        for key in extra.fields:
+            header = f"Impersonate-Extra-{quote(str(key).lower(), safe='')}"
+            headers += [(header, value) for value in extra.texts(key)]
     return tuple(headers)
 
 
-def _read(path: Path) -> _Section:
-    try:
-        size = path.stat().st_size
-        if size > FILE_BYTES_MAX:
-            raise ConfigInvalid(f"{path}: larger than {FILE_BYTES_MAX} bytes: not a kubeconfig")
-        document = load_document(path.read_bytes())
-    except OSError as error:
-        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigInvalid(f"{path}: not YAML: {str(error)[:500]}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
-        raise ConfigInvalid(f"{path}: not a kubeconfig: kind must be Config")
-    return document
-
-
-def _current_context(found: list[tuple[Path, _Section]]) -> str | None:
-    for path, document in found:
-        name = document.get("current-context")
-        if name and not isinstance(name, str):
-            raise ConfigInvalid(f"{path}: current-context must be a string")
-        if name:
-            return str(name)
-    return None
-
-
-def _find(what: str, name: str, found: list[tuple[Path, _Section]], names: str) -> _Entry:
-    known: list[str] = []
-    for path, document in found:
-        entries = document.get(f"{what}s") or []
-        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-            raise ConfigInvalid(f"{path}: {what}s must be a list of mappings")
-        for entry in entries:
-            if entry.get("name") == name:
-                fields = entry.get(what) or {}
-                if not isinstance(fields, dict):
-                    raise ConfigInvalid(f"{path}: {what} {name!r}: {what} must be a mapping")
-                return _Entry(what, name, fields, path)
-            known.append(str(entry.get("name")))
-    listed = ", ".join(sorted(known)[:20]) or "none"
-    raise ConfigInvalid(f"{names}: no {what} {name!r}; available: {listed}")
+def _in_pod(environ: Mapping[str, str], overrides: ConfigOverrides) -> ClientConfig:
+    """The service account of the pod, with the settings of the command line."""
+    config = in_cluster_config(environ)
+    fields = Entry(overrides.user_fields({}), Path(), _FLAGS)
+    if overrides.token:
+        config = replace(config, token=overrides.token, token_file=None)
+    if overrides.certificate_authority is not None:
+        pem = read_text(overrides.certificate_authority, "certificate-authority", _FLAGS)
+        config = replace(config, ca_pem=pem)
+    if overrides.insecure_skip_tls_verify:
+        config = replace(config, ca_pem=None, is_verified=False)
+    return replace(
+        config,
+        server_name=overrides.tls_server_name or None,
+        client_cert_pem=fields.pem("client-certificate"),
+        client_key_pem=fields.pem("client-key"),
+        impersonation=_impersonation(fields),
+        proxy=_environment_proxy(config, environ),
+    )

@@ -23,7 +23,13 @@ from restow.aio import Clock
 from restow.client.config import ClientConfig
 from restow.client.connections import ClientConnection, ConnectionLimits, Connections
 from restow.client.credentials import ClientCredentials
-from restow.client.errors import AnswerTooLarge, ConnectionFailed, connection_failed
+from restow.client.errors import (
+    AnswerTooLarge,
+    ConfigInvalid,
+    ConnectionFailed,
+    CredentialsFailed,
+    connection_failed,
+)
 from restow.client.http1 import Head, body_pieces, encode_request, read_head, read_small
 
 REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -96,6 +102,11 @@ class Transport(Protocol):
         """The server address, for messages."""
         ...
 
+    async def prepare(self) -> None:
+        """Obtain the credentials of the next request, which can take longer than a request: a
+        credential plugin may wait for a login. `send` does it as well, within its deadline."""
+        ...
+
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         """Send the request; the block is entered when the head of the response has arrived."""
         ...
@@ -125,6 +136,9 @@ class InProcessTransport:
         self.server = server
         self._handler = handler
         self._closed = False
+
+    async def prepare(self) -> None:
+        """A function needs no credentials."""
 
     @asynccontextmanager
     async def send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
@@ -168,7 +182,8 @@ class HttpTransport:
     """HTTP/1.1 to one server, over a limited number of reused connections.
 
     A GET, or a request marked as repeatable, is sent once more on a new connection if a reused one
-    turns out to be closed. Others are not, because they may have been executed.
+    turns out to be closed. Others are not, because they may have been executed. After a 401, every
+    request is sent once more if the credential has changed.
     """
 
     def __init__(
@@ -177,8 +192,23 @@ class HttpTransport:
         self.server = config.server
         self._host = ("Host", config.authority)
         self._base_path = config.base_path
+        self._config = config
         self._credentials = ClientCredentials(config, clock)
+        self._certificate: tuple[str, str] | None = None
+        """The certificate of the credential plugin that new connections use."""
         self._connections = Connections(config, clock, limits or ConnectionLimits())
+
+    async def prepare(self) -> None:
+        await self._credentials.prepare()
+        certificate = self._credentials.certificate
+        if certificate != self._certificate:
+            try:
+                self._connections.use_context(self._config.ssl_context(certificate))
+            except ConfigInvalid as error:
+                raise CredentialsFailed(
+                    self.server, str(error), advice="Check the output of the credential plugin"
+                ) from error
+            self._certificate = certificate
 
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return _Sending(self, request)
@@ -188,16 +218,34 @@ class HttpTransport:
 
     async def begin(self, request: ClientRequest) -> tuple[ClientConnection, Head]:
         """Send, and read the head of the response; the caller must `end` the connection."""
-        data = self._encode(request)
+        await self.prepare()
+        headers, certificate = self._credentials.headers(), self._certificate
+        connection, head = await self._attempt(request, headers)
+        if head.status != 401:
+            return connection, head
+        # Nothing was executed: the request is sent once more if there are new credentials.
+        try:
+            self._credentials.refused()
+            await self.prepare()
+            renewed = self._credentials.headers()
+        except BaseException:
+            self.end(request, connection, is_kept=False)
+            raise
+        if (renewed, self._certificate) == (headers, certificate):
+            return connection, head
+        self.end(request, connection, is_kept=False)
+        return await self._attempt(request, renewed)
+
+    async def _attempt(
+        self, request: ClientRequest, credentials: list[tuple[str, str]]
+    ) -> tuple[ClientConnection, Head]:
+        data = self._encode(request, credentials)
         await self._connections.enter(is_stream=request.is_stream)
         try:
-            connection, head = await self._exchange(request, data)
+            return await self._exchange(request, data)
         except BaseException:
             self._connections.leave(is_stream=request.is_stream)
             raise
-        if head.status == 401:
-            self._credentials.refused()
-        return connection, head
 
     def end(self, request: ClientRequest, connection: ClientConnection, *, is_kept: bool) -> None:
         """Finish a response; its connection can be reused if `is_kept`."""
@@ -210,7 +258,7 @@ class HttpTransport:
     def failed(self, error: Exception, request: ClientRequest) -> ConnectionFailed:
         return connection_failed(error, server=self.server, may_have_happened=request.is_write)
 
-    def _encode(self, request: ClientRequest) -> bytes:
+    def _encode(self, request: ClientRequest, credentials: list[tuple[str, str]]) -> bytes:
         if len(request.body) > REQUEST_BYTES_MAX:
             raise ValueError(
                 f"a body of {len(request.body)} bytes exceeds {REQUEST_BYTES_MAX} bytes"
@@ -218,7 +266,7 @@ class HttpTransport:
         headers = [
             self._host,
             ("Accept-Encoding", "identity"),
-            *self._credentials.headers(),
+            *credentials,
             *request.headers,
         ]
         target = self._base_path + request.target

@@ -14,6 +14,7 @@ from restow.aio import SimulatedClock
 from restow.client import (
     ClientConfig,
     ConfigInvalid,
+    ConfigOverrides,
     find_config,
     in_cluster_config,
     load_config,
@@ -21,6 +22,8 @@ from restow.client import (
 )
 from restow.client.credentials import TOKEN_FILE_SECONDS, ClientCredentials
 from tests.support.certificates import CertificateFiles, make_certificate
+
+GROUP = "client.authentication.k8s.io"
 
 
 def data(text: str) -> str:
@@ -37,6 +40,11 @@ def document(
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"} | more}],
         "current-context": "x",
     }
+
+
+def plugin(**more: Any) -> dict[str, Any]:
+    command = {"command": "aws", "apiVersion": f"{GROUP}/v1", "interactiveMode": "Never"}
+    return {"exec": command | more}
 
 
 def write(directory: Path, value: object, name: str = "config") -> Path:
@@ -146,10 +154,46 @@ def test_where_a_configuration_is_found(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "exec": (document(user={"exec": {"command": "aws"}}), r"user 'u': exec: credential plugins"),
-    "provider": (document(user={"auth-provider": {"name": "gcp"}}), "'u': auth-provider: "),
-    "basic": (document(user={"username": "a", "password": "b"}), "'u': username: basic"),
-    "proxy": (document(cluster={"proxy-url": "http://p"}), r"cluster 'c': proxy-url: proxies"),
+    "exec-command": (document(user={"exec": {"args": []}}), "user 'u': exec: command is not set"),
+    "exec-alpha": (
+        document(user={"exec": {"command": "/bin/aws", "apiVersion": f"{GROUP}/v1alpha1"}}),
+        f"'{GROUP}/v1alpha1' is not supported: .*v1beta1.* write .* again: aws eks update-kube",
+    ),
+    "exec-version": (
+        document(user={"exec": {"command": "aws"}}),
+        "user 'u': exec: apiVersion is not set: it must be client.authentication.k8s.io/v1 or ",
+    ),
+    "exec-mode": (
+        document(user=plugin(interactiveMode="Sometimes")),
+        "interactiveMode must be one of Never, IfAvailable, Always",
+    ),
+    "exec-env": (document(user=plugin(env=["A=B"])), "env must be a list of name and value"),
+    "exec-env-name": (document(user=plugin(env=[{"name": "A=B"}])), "env: 'A=B' is not a variable"),
+    "exec-args": (document(user=plugin(args=[1])), "args must be a list of strings"),
+    "provider": (
+        document(user={"auth-provider": {"name": "gcp"}}),
+        r"user 'u': auth-provider 'gcp' is not supported.*: use gke-gcloud-auth-plugin",
+    ),
+    "provider-unknown": (
+        document(user={"auth-provider": {"name": "x"}}),
+        "use the exec plugin of your provider, or a token",
+    ),
+    "both-users": (
+        document(user={"username": "a", "token": "b"}),
+        "'u': username and token exclude each other",
+    ),
+    "proxy-scheme": (
+        document(cluster={"proxy-url": "ftp://p"}),
+        r"cluster 'c': proxy-url: unsupported scheme 'ftp': must be http, https or socks5",
+    ),
+    "proxy": (
+        document(cluster={"proxy-url": "http://u:secret@:80"}),
+        r"cluster 'c': proxy-url is not a proxy address: it must be [^@]*$",
+    ),
+    "twice": (
+        document() | {"users": [{"name": "u"}, {"name": "u"}]},
+        "user 'u' is listed more than once",
+    ),
     "no-server": (document(cluster={"server": ""}), "cluster 'c': server is not set"),
     "bad-server": (document(cluster={"server": "h:6443"}), "is not an address such as"),
     "bad-port": (document(cluster={"server": "https://h:x"}), "is not an address such as"),
@@ -249,3 +293,117 @@ async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     path.unlink()
     credentials.refused()
     assert credentials.headers() == [("Authorization", "Bearer three")]
+
+
+def test_user_and_password(tmp_path: Path) -> None:
+    """Basic authentication is sent as configured."""
+    path = write(tmp_path, document(user={"username": "anna", "password": "p:w"}))
+    credentials = ClientCredentials(read_kubeconfig([path]), SimulatedClock())
+    assert credentials.headers() == [("Authorization", f"Basic {data('anna:p:w')}")]
+
+
+def test_a_plugin_runs_only_without_another_credential(tmp_path: Path) -> None:
+    """As in client-go, a token or a certificate has precedence over the plugin."""
+    assert read_kubeconfig([write(tmp_path, document(user=plugin()))]).plugin is not None
+    both = document(user=plugin() | {"token": "t"})
+    assert read_kubeconfig([write(tmp_path, both)]).plugin is None
+    overrides = ConfigOverrides(token="t")
+    path = write(tmp_path, document(user=plugin()))
+    assert read_kubeconfig([path], overrides=overrides).plugin is None
+
+
+def test_several_files(tmp_path: Path) -> None:
+    """The first entry of a name and the first current-context win as a whole, each relative path
+    belongs to its own file, and files that do not exist or repeat are ignored."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    for directory in (first, second):
+        directory.mkdir()
+        (directory / "token").write_text(directory.name)
+    write(
+        first,
+        {
+            "clusters": [{"name": "c", "cluster": {"server": "https://one"}}],
+            "contexts": [{"name": "y", "context": {"cluster": "c", "user": "only-in-b"}}],
+        },
+    )
+    value = document(cluster={"tls-server-name": "n"}, user={"tokenFile": "token"})
+    value["users"].append({"name": "only-in-b", "user": {"tokenFile": "token"}})
+    write(second, value)
+    write(tmp_path, document() | {"current-context": "z"}, "third")
+    places = [first / "config", tmp_path / "none", second / "config", second / "config"]
+    environ = {"KUBECONFIG": ":".join(map(str, ["", *places, tmp_path / "third"]))}
+    config = load_config(environ, home=tmp_path)
+    assert (config.server, config.server_name) == ("https://one", None)
+    assert config.token_file == second / "token"
+    other = load_config(environ, home=tmp_path, context="y")
+    assert (other.server, other.token_file) == ("https://one", second / "token")
+
+
+OVERRIDES: dict[str, tuple[ConfigOverrides, dict[str, Any]]] = {
+    "server": (
+        ConfigOverrides(server="https://o:1"),
+        {"server": "https://o:1", "server_name": None, "token": "t"},
+    ),
+    "server-name": (ConfigOverrides(tls_server_name="m"), {"server_name": "m"}),
+    "token": (ConfigOverrides(token="flag"), {"token": "flag", "token_file": None}),
+    "insecure": (
+        ConfigOverrides(insecure_skip_tls_verify=True),
+        {"is_verified": False, "ca_pem": None},
+    ),
+    "authority": (ConfigOverrides(certificate_authority=Path("ca")), {"ca_pem": "from a file"}),
+    "cluster": (ConfigOverrides(cluster="d"), {"server": "https://d", "token": "t"}),
+    "user": (ConfigOverrides(user="v"), {"server": "https://h:6443", "token": "v"}),
+    "as": (
+        ConfigOverrides(as_user="eve", as_groups=("a", "b"), as_uid="7"),
+        {
+            "impersonation": (
+                ("Impersonate-User", "eve"),
+                ("Impersonate-Group", "a"),
+                ("Impersonate-Group", "b"),
+                ("Impersonate-Uid", "7"),
+            )
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OVERRIDES)
+def test_flags_have_precedence(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each flag replaces its field, and what belonged to the replaced value."""
+    (tmp_path / "ca").write_text("from a file")
+    (tmp_path / "token").write_text("t")
+    value = document(
+        cluster={"certificate-authority-data": data("x"), "tls-server-name": "n"},
+        user={"token": "t", "tokenFile": "token"},
+    )
+    value["clusters"].append({"name": "d", "cluster": {"server": "https://d"}})
+    value["users"].append({"name": "v", "user": {"token": "v"}})
+    path = write(tmp_path, value)
+    monkeypatch.chdir(tmp_path)
+    overrides, expected = OVERRIDES[case]
+    config = read_kubeconfig([path], overrides=overrides)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_flags_alone(tmp_path: Path) -> None:
+    """With a server flag, no kubeconfig is needed, and no other credential is used, not even in a
+    pod; a kubeconfig that is named must exist."""
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    overrides = ConfigOverrides(server="https://h", token="t")
+    config = find_config(environ, home=tmp_path, overrides=overrides)
+    assert (config.server, config.token, config.token_file) == ("https://h", "t", None)
+    with pytest.raises(ConfigInvalid, match="no such file"):
+        read_kubeconfig([tmp_path / "none"], overrides=overrides)
+    with pytest.raises(ConfigInvalid, match="no user 'x'; available: none"):
+        find_config({}, home=tmp_path, overrides=ConfigOverrides(server="https://h", user="x"))
+
+
+def test_an_empty_kubeconfig_in_a_pod(tmp_path: Path) -> None:
+    """A kubeconfig that configures nothing does not hide the service account of a pod."""
+    environ = {
+        "KUBECONFIG": str(write(tmp_path, "")),
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+        "KUBERNETES_SERVICE_PORT": "443",
+    }
+    with pytest.raises(ConfigInvalid, match="service account"):
+        find_config(environ, home=tmp_path)

@@ -78,6 +78,9 @@ class Recording:
         self._inner = inner
         self._has_rewrite = has_rewrite
 
+    async def prepare(self) -> None:
+        await self._inner.prepare()
+
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 

@@ -50,6 +50,9 @@ class RestrictedTransport:
         self.broken: tuple[str, ...] = ("nothing",)
         """A request whose target contains all of these gets 500."""
 
+    async def prepare(self) -> None:
+        await self._inner.prepare()
+
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 

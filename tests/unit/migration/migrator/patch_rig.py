@@ -81,6 +81,9 @@ class FaultyTransport:
         """Returns the requests sent with a method."""
         return [each for each in self.sent if each.method == method]
 
+    async def prepare(self) -> None:
+        await self._inner.prepare()
+
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 

@@ -71,6 +71,9 @@ class Faulty:
         """Transports for paths with a prefix."""
         self.server = inner.server
 
+    async def prepare(self) -> None:
+        await self.inner.prepare()
+
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 
