@@ -20,7 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.aio import Runtime
-from restow.cli.connection import add_connection, find_cluster
+from restow.cli.connection import (
+    add_connection,
+    find_cluster,
+    overrides_of,
+    selects_cluster,
+)
 from restow.cli.doctor_cluster import examine
 from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
 from restow.cli.doctor_findings import (
@@ -106,9 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _chosen(arguments: argparse.Namespace) -> tuple[Hints, Path | None]:
     """How the cluster was selected, and its directory; the default directory without any flag."""
     hints = Hints.of(arguments)
-    is_selected = (
-        arguments.store is not None or arguments.kubeconfig is not None or arguments.context
-    )
+    is_selected = arguments.store is not None or selects_cluster(arguments)
     data_dir: Path | None = arguments.data_dir
     if data_dir is None and not is_selected and DATA_DIR_DEFAULT.is_dir():
         return replace(hints, data_dir=DATA_DIR_DEFAULT), DATA_DIR_DEFAULT
@@ -181,12 +184,14 @@ def _config(arguments: argparse.Namespace, data_dir: Path | None) -> ClientConfi
     if arguments.kubeconfig is not None or (data_dir is None and arguments.store is None):
         return find_cluster(arguments)
     if data_dir is None:
-        return find_cluster(arguments) if arguments.context else None
+        return find_cluster(arguments) if selects_cluster(arguments) else None
     kubeconfig = data_dir / "kubeconfig"
     if not kubeconfig.exists():
         return _no_kubeconfig(kubeconfig, data_dir)
     try:
-        return read_kubeconfig([kubeconfig], context=arguments.context)
+        return read_kubeconfig(
+            [kubeconfig], context=arguments.context, overrides=overrides_of(arguments)
+        )
     except ConfigInvalid as problem:
         advice = f"stop the servers; the next start writes it again: {_start(data_dir)}"
         return error("kubeconfig", str(problem), advice)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from restow.cli.connection import repeated_flags
 from restow.cli.etcd_files import given_etcd_files
 from restow.cli.store_arguments import DAMAGED_ADVICE, DATA_DIR_DEFAULT
 from restow.localcluster.layout import Layout
@@ -45,6 +46,8 @@ class Hints:
     """`--store` with its flags, as given."""
     kubeconfig: Path | None = None
     context: str = ""
+    connection: tuple[str, ...] = ()
+    """The other flags that select cluster and user."""
     asks_api: bool = False
     """The cluster is selected by a kubeconfig, which does not locate its store."""
 
@@ -59,6 +62,7 @@ class Hints:
             store=flags,
             kubeconfig=given.get("kubeconfig"),
             context=given.get("context") or "",
+            connection=repeated_flags(given) if "kubeconfig" in given else (),
             asks_api="kubeconfig" in given,
         )
         beside = hints.kubeconfig.parent if hints.kubeconfig is not None else None
@@ -117,7 +121,8 @@ class Hints:
         if file is None and self.data_dir is not None:
             file = Layout(self.data_dir).kubeconfig
         flags = () if file is None else ("--kubeconfig", str(file))
-        return (*flags, "--context", self.context) if self.context else flags
+        context = ("--context", self.context) if self.context else ()
+        return (*flags, *context, *self.connection)
 
 
 def _is_cluster(directory: Path) -> bool:

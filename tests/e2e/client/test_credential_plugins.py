@@ -166,3 +166,26 @@ def test_a_plugin_that_reads_the_terminal(client_server: ServerProcess, files: P
     )
     assert done.returncode == 1
     assert "needs a terminal (interactiveMode: Always)" in done.stderr
+
+
+def test_flags_without_a_kubeconfig(client_server: ServerProcess, tmp_path: Path) -> None:
+    """A server, its authority and a token as flags are enough; a wrong token is one message."""
+    authority = tmp_path / "ca.crt"
+    authority.write_text(client_server.ca_pem)
+    for token, code in ((client_server.token, 0), ("wrong", 1)):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "restow", "status", "namespaces"),
+                *("--server", client_server.url, "--token", token),
+                *("--certificate-authority", str(authority)),
+            ],
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == code, done.stderr
+        text = "restow status: Unauthorized: the server does not accept the credential: check the "
+        assert done.stderr.startswith(text if code else "")
+        assert len(done.stderr.splitlines()) == code
