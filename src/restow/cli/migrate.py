@@ -66,9 +66,9 @@ Where controllers run (restow controllers), they do the work, and its progress i
 this command does it. In both cases the migration is aborted when servers stop agreeing on a
 version, and it succeeds only when a whole pass has found no stale object.
 
-Exit codes: 0 all objects are in the current version; 1 the cluster cannot be reached, or its
-servers do not agree; 2 wrong usage; 3 objects could not be rewritten, or the migration
-was aborted.
+Exit codes: 0 all objects are in the current version; 1 the cluster cannot be reached, its servers
+do not agree, or with --all some resources could not be discovered ("partial:"); 2 wrong usage;
+3 objects could not be rewritten, or the migration was aborted.
 """
 
 
@@ -148,12 +148,26 @@ class _Command:
         ):
             found = await client.discover()
             resources = self._chosen(found)
-            if self._arguments.dry_run:
-                return await self._dry_run(bulk, resources)
-            async with ManualMigration(client, found, bulk=bulk, options=self._options) as by_hand:
-                if self._arguments.pause or self._arguments.resume or self._arguments.cancel:
-                    return await self._control(by_hand, resources)
-                return await self._migrate(by_hand, resources)
+            # With --all, resources that discovery does not show are not migrated.
+            unread = found.failures if self._arguments.all else {}
+            for group_version, error in unread.items():
+                _fail(f"partial: {group_version} could not be read: {error}", EXIT_REFUSED)
+            code = await self._run(client, bulk, found, resources)
+            return code or (EXIT_REFUSED if unread else 0)
+
+    async def _run(
+        self,
+        client: ApiClient,
+        bulk: ApiClient,
+        found: DiscoveredResources,
+        resources: list[ApiResource],
+    ) -> int:
+        if self._arguments.dry_run:
+            return await self._dry_run(bulk, resources)
+        async with ManualMigration(client, found, bulk=bulk, options=self._options) as by_hand:
+            if self._arguments.pause or self._arguments.resume or self._arguments.cancel:
+                return await self._control(by_hand, resources)
+            return await self._migrate(by_hand, resources)
 
     def _chosen(self, found: DiscoveredResources) -> list[ApiResource]:
         """Return the selected resources. Raises NoSuchResource; ValueError if a verb is missing."""

@@ -105,6 +105,7 @@ class LiveOverview:
         self._client = client
         self._names = names
         self._notes: list[str] = []
+        self._missing: list[str] = []
         self._discovered: DiscoveredResources | None = None
         self._wanted: frozenset[GroupResource] = frozenset()
         self._shape: Hashable = None
@@ -125,6 +126,7 @@ class LiveOverview:
             for each in first.notes
             if not each.endswith(LEFT_ALONE_END) and each not in passing
         ]
+        self._missing = first.missing
         self._unread, self._stored = first.unread, first.stored
         await self._discover()
         for name, informer in self._made().items():
@@ -166,7 +168,13 @@ class LiveOverview:
         await self._discover_again()
         assert self._discovered is not None, "not started"
         moment = self._client.runtime.clock.wall()
-        view = ClusterOverview(self._client.server, moment, notes=[*self._notes, *self._problems()])
+        problems = self._problems()
+        view = ClusterOverview(
+            self._client.server,
+            moment,
+            notes=[*self._notes, *problems],
+            missing=[*self._missing, *problems],
+        )
         found = [
             each
             for name, informer in self._informers.items()

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -47,6 +47,8 @@ _STYLES = {
 }
 PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
 
+PARTIAL: Final = "partial: some data of the cluster could not be read, as the notes say"
+
 
 def print_all(
     view: ClusterOverview,
@@ -81,6 +83,8 @@ def print_all(
         console.print(_leaders(view))
         console.print()
     console.print(hints.complete(_summary(view)), soft_wrap=True)
+    if view.is_partial:
+        console.print(PARTIAL, style="yellow", soft_wrap=True)
     for note in view.notes:
         console.print(f"note: {shown(hints.complete(note))}", soft_wrap=True)
 
@@ -285,6 +289,7 @@ def fields_of(view: ClusterOverview) -> dict[str, Any]:
             }
             for each in view.leaders
         ],
+        "partial": view.is_partial,
         "notes": view.notes,
     }
 

@@ -50,9 +50,9 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
     discovered = await client.discover()
     wanted = frozenset(discovered.find(name).group_resource for name in names)
     view = ClusterOverview(client.server, client.runtime.clock.wall())
-    for group_version, error in discovered.failures.items():
-        view.notes.append(f"{group_version} could not be read: {error}")
     reader = _Reader(client, discovered, view)
+    for group_version, error in discovered.failures.items():
+        reader.miss(f"{group_version} could not be read: {error}")
     states = await reader.all_of(
         STATES, "the persisted versions are not known: `restow controllers --install` adds it"
     )
@@ -116,6 +116,12 @@ class _Reader:
         self._client = client
         self._served = {each.resource for each in discovered.resources}
         self._notes = view.notes
+        self._missing = view.missing
+
+    def miss(self, note: str) -> None:
+        """Note that data of the cluster is missing."""
+        self._notes.append(note)
+        self._missing.append(note)
 
     async def all_of(
         self,
@@ -135,12 +141,12 @@ class _Reader:
                 resource, namespace=namespace, options=options or ListOptions()
             ):
                 if len(found) >= OBJECTS_MAX:
-                    self._notes.append(f"only {OBJECTS_MAX:,} of {_words(resource)} are shown")
+                    self.miss(f"only {OBJECTS_MAX:,} of {_words(resource)} are shown")
                     break
                 found.append(item)
         except StatusError as error:
             if not isinstance(error, NotFound):  # the resource was removed concurrently
-                self._notes.append(f"{_words(resource)} could not be read: {error}")
+                self.miss(f"{_words(resource)} could not be read: {error}")
         return found
 
     async def requests(self) -> list[Object]:

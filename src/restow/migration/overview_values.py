@@ -162,6 +162,17 @@ class ClusterOverview:
     """Resources that could not be listed."""
     notes: list[str] = field(default_factory=list)
     """Descriptions of the data that could not be read, with remedies."""
+    missing: list[str] = field(default_factory=list)
+    """Those of the notes that are about data which the server has, and which could not be read,
+    such as a list that the user may not read."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether data of the cluster is missing, so that more may be wrong than what is shown."""
+        is_unscanned = self.stored.is_expected and self.stored.scan is None
+        return (
+            bool(self.missing) or is_unscanned or any(not each.is_damaged for each in self.unread)
+        )
 
 
 def agreement_of(resource: ResourceSeen) -> str:

@@ -111,6 +111,7 @@ async def test_a_cluster_without_these_apis(tmp_path: Path) -> None:
         "the server has no API for migrations",
     ]
     assert any("--install" in note for note in view.notes)
+    assert not view.is_partial, "the server has nothing that is not shown"
 
 
 async def test_a_forbidden_list_is_noted(tmp_path: Path) -> None:
@@ -119,6 +120,7 @@ async def test_a_forbidden_list_is_noted(tmp_path: Path) -> None:
         transport.forbidden = "/storagestates"
         view = await look(client)
     assert [note for note in view.notes if "storagestates" in note]
+    assert view.is_partial
     assert {each.verdict for each in view.resources} == {ResourceStatus.UNKNOWN}
     assert len(view.servers) == 1
 
