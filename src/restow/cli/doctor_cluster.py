@@ -8,7 +8,6 @@ Not here: rules about files and stores; certificates are checked in `doctor_file
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -35,13 +34,14 @@ from restow.client import (
     ApiClient,
     ClientConfig,
     ClientError,
+    ConnectionLimits,
     HttpTransport,
     ListOptions,
     Object,
     key_of,
     metadata_of,
 )
-from restow.client.errors import connection_failed
+from restow.client.connections import Connections
 from restow.client.lease_record import LeaseRecord
 from restow.client.retry_policy import NO_RETRY, RetryPolicy
 from restow.client.transport import ClientRequest
@@ -90,6 +90,8 @@ class ServerFacts:
     failed_checks: tuple[str, ...] = ()
     certificate: bytes = b""
     """Its serving certificate, in DER form."""
+    server_name: str = ""
+    """The name that clients expect in it (tls-server-name), if not the host of its address."""
 
 
 async def examine(config: ClientConfig, runtime: Runtime, *, start: str) -> list[Finding]:
@@ -199,6 +201,7 @@ async def _ask(server: ServerFacts, config: ClientConfig, runtime: Runtime) -> S
                 return replace(
                     server,
                     certificate=certificate,
+                    server_name=config.server_name or "",
                     skew_seconds=_skew(response.headers.get("date", ""), moment),
                     failed_checks=_failed_checks(response.status, body),
                 )
@@ -210,25 +213,16 @@ async def _ask(server: ServerFacts, config: ClientConfig, runtime: Runtime) -> S
 
 async def _certificate(config: ClientConfig, runtime: Runtime) -> bytes:
     """Return the serving certificate; raises ConnectionFailed if it is not trusted."""
-    context = config.ssl_context()
-    if context is None:
+    if not config.is_https:
         return b""
+    limits = ConnectionLimits(connect_seconds_max=ASK_SECONDS_MAX)
+    connection = await Connections(config, runtime.clock, limits).connect()
     try:
-        async with runtime.clock.timeout(ASK_SECONDS_MAX):
-            _, writer = await asyncio.open_connection(
-                config.host,
-                config.port,
-                ssl=context,
-                server_hostname=config.server_name or config.host,
-            )
-    except (OSError, TimeoutError) as problem:
-        raise connection_failed(problem, server=config.server) from problem
-    try:
-        session = writer.get_extra_info("ssl_object")
+        session = connection.writer.get_extra_info("ssl_object")
         assert isinstance(session, ssl.SSLObject | ssl.SSLSocket)
         return session.getpeercert(binary_form=True) or b""
     finally:
-        writer.transport.abort()
+        connection.abort()
 
 
 def _skew(date: str, now: datetime) -> float | None:
@@ -283,7 +277,8 @@ def _judge_server(server: ServerFacts, now: datetime) -> Iterator[Finding]:
     if server.certificate:
         certificate = read_der(server.certificate)
         yield judge_certificate(f"the certificate of {name}", certificate, now)
-        host = canonical_host(server.address.rpartition(":")[0].strip("[]"))
+        address = canonical_host(server.address.rpartition(":")[0].strip("[]"))
+        host = server.server_name or address
         if (found := judge_names(f"the certificate of {name}", certificate, host)) is not None:
             yield found
 

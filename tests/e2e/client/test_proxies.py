@@ -41,6 +41,7 @@ def config_of(
         each["cluster"]["proxy-url"] = proxy_url
         each["cluster"]["certificate-authority-data"] = base64.b64encode(pem.encode()).decode()
     path = directory / "proxied.kubeconfig"
+    path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(document))
     return read_kubeconfig([path], environ={"HTTPS_PROXY": "http://127.0.0.1:1"})
 
@@ -136,19 +137,27 @@ async def test_the_server_is_verified_through_a_proxy(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("command", ["status namespaces", "doctor -o json"])
 async def test_commands_through_a_proxy(
-    client_server: ServerProcess, tmp_path: Path, scheme: str
+    client_server: ServerProcess, tmp_path: Path, scheme: str, command: str
 ) -> None:
-    """A command uses `proxy-url`, on the event loop of commands."""
+    """A command uses `proxy-url` for all its connections, on the event loop of commands: the name
+    of the server is known to the proxy only."""
     async with proxy_of(scheme, tmp_path) as proxy:
         config_of(client_server, tmp_path, proxy.url)
-        path = tmp_path / "proxied.kubeconfig"
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "restow", "status", "--kubeconfig", str(path), "namespaces"),
+            *(sys.executable, "-m", "restow", *command.split()),
+            *("--kubeconfig", str(tmp_path / "proxied.kubeconfig")),
+            *("--server", f"https://cluster.invalid:{client_server.port}"),
+            *("--tls-server-name", "localhost"),
+            # A user without rights cannot read the addresses of the servers.
+            *("--as", "eve", "--as-group", "system:authenticated"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         out, errors = await asyncio.wait_for(process.communicate(), 60)
-        assert (process.returncode, errors) == (0, b"")
-        assert b"namespaces" in out
-        assert proxy.requested
+    assert errors == b""
+    assert process.returncode in {0, 1}, out.decode()
+    assert b"cluster.invalid" in out or b"namespaces" in out
+    assert b"resolved" not in out
+    assert set(proxy.requested) == {("cluster.invalid", client_server.port)}
