@@ -199,6 +199,8 @@ class HttpTransport:
         self._connections = Connections(config, clock, limits or ConnectionLimits())
 
     async def prepare(self) -> None:
+        if self._config.plugin is None:
+            return
         await self._credentials.prepare()
         certificate = self._credentials.certificate
         if certificate != self._certificate:
