@@ -8,9 +8,11 @@ equal. The same applies to all other identity headers that backends trust (`publ
 token among the protocols of a WebSocket is a credential, too.
 
 To the client: status, headers and body unchanged, except headers between this server and the
-backend and headers that affect other paths of this origin: cookies and CORS permissions. A redirect
-is not forwarded: a client would follow it with its credentials. Browsers get `nosniff` for the
-content type.
+backend and headers that instruct a browser. Browsers apply the latter to the origin, which also has
+the dashboard: cookies, CORS permissions, service workers, login prompts, policies. Instead, every
+response gets a policy by which a browser that displays it runs no script and puts it in an origin
+of its own, and `nosniff` for the content type. A redirect is not forwarded: a client would follow
+it with its credentials.
 
 Not here: connections, and authentication.
 """
@@ -52,15 +54,31 @@ _NOT_ASKED: Final = frozenset(
 _NOT_ASKED_PREFIXES: Final = ("x-remote-", "impersonate-")
 _NOT_ANSWERED: Final = frozenset(
     {
-        *("content-length", "date", "set-cookie", "set-cookie2", "clear-site-data", "audit-id"),
-        *("strict-transport-security", "alt-svc", "service-worker-allowed", "refresh"),
+        *("content-length", "date", "audit-id"),
+        # Instructions to a browser: about its state for this origin,
+        *("set-cookie", "set-cookie2", "clear-site-data", "strict-transport-security", "alt-svc"),
+        *("service-worker-allowed", "www-authenticate", "authentication-info", "accept-ch"),
+        *("public-key-pins", "expect-ct", "set-login", "origin-agent-cluster"),
+        # what it loads, opens or sends next,
+        *("refresh", "link", "sourcemap", "x-sourcemap", "speculation-rules", "nel", "report-to"),
+        *("reporting-endpoints", "x-dns-prefetch-control", "supports-loading-mode"),
+        # and its policies, which are set below.
+        *("x-content-type-options", "x-frame-options", "x-xss-protection", "referrer-policy"),
+        *("permissions-policy", "feature-policy", "document-policy", "timing-allow-origin"),
+        *("x-permitted-cross-domain-policies", "p3p", "x-webkit-csp"),
     }
 )
-_NOT_ANSWERED_PREFIXES: Final = ("access-control-", "x-remote-")
+_NOT_ANSWERED_PREFIXES: Final = (
+    *("access-control-", "x-remote-", "content-security-policy", "x-content-security-policy"),
+    *("cross-origin-", "sec-session-", "secure-session-"),
+)
 _PROTOCOLS: Final = "sec-websocket-protocol"
 _BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 """Prefix of a token: how browsers authenticate a WebSocket."""
-_NOSNIFF: Final = ("x-content-type-options", "nosniff")
+_BROWSER_POLICY: Final = (
+    ("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+)
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 # A query that all servers parse in the same way: some drop parts with `;` or an invalid escape.
 _CLEAR_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~!$'()*+,:/?@=&-]|%[0-9A-Fa-f]{2})*")
@@ -138,16 +156,16 @@ def user_lines(user: User) -> Lines:
 def answer_lines(code: int, lines: Lines) -> bytes:
     """The response headers for the client. Raises ValueError if one cannot be sent."""
     own = _options(value for name, value in lines if name == "connection")
-    is_typed = code == 101 or any(name == _NOSNIFF[0] for name, _ in lines)
-    return header_block(
+    passed = (
         (name, value)
-        for name, value in (*lines, *(() if is_typed else (_NOSNIFF,)))
+        for name, value in lines
         if name not in _HOP_BY_HOP
         and name not in _NOT_ANSWERED
         and name not in own
         and not name.startswith(_NOT_ANSWERED_PREFIXES)
         and not (name == "location" and 300 <= code < 400)
     )
+    return header_block((*passed, *_BROWSER_POLICY))
 
 
 def is_redirect(code: int, lines: Lines) -> bool:

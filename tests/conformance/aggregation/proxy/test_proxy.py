@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Final
+
+import pytest
 
 from restow.aggregator.pools import BackendLimits
 from restow.aggregator.proxy import ProxyLimits
@@ -442,17 +445,51 @@ async def test_a_205_has_no_body(rig: Rig, client: RawClient) -> None:
     await wait_until(lambda: rig.backend.connections_open == 0)
 
 
-async def test_browsers_do_not_guess_and_go_nowhere(rig: Rig) -> None:
-    """A response forbids content type sniffing, and does not redirect a page."""
-    for said in ([], [("X-Content-Type-Options", "nosniff")]):
+BROWSER_LINES: Final = (
+    ("Refresh", "0; url=https://evil.example"),
+    ("Content-Security-Policy", "script-src 'unsafe-inline'"),
+    ("content-security-policy-report-only", "report-uri https://evil.example"),
+    ("X-Frame-Options", "ALLOWALL"),
+    ("X-Content-Type-Options", "sniff"),
+    ("WWW-Authenticate", 'Basic realm="restow"'),
+    ("Link", "</dashboard/session>; rel=preload"),
+    ("Service-Worker-Allowed", "/"),
+    ("Set-Cookie", "__Host-restow=evil; Path=/; Secure"),
+    ("Clear-Site-Data", '"cookies"'),
+    ("Access-Control-Allow-Origin", "*"),
+    ("Cross-Origin-Opener-Policy", "unsafe-none"),
+    ("Speculation-Rules", '"/rules"'),
+    ("Reporting-Endpoints", 'main="https://evil.example"'),
+)
+POLICY: Final = "sandbox; default-src 'none'; frame-ancestors 'none'"
 
-        async def script(
-            _asked: Asked, line: BackendConnection, said: list[tuple[str, str]] = said
-        ) -> None:
-            headers = [("Refresh", "0; url=https://evil.example"), *said]
-            await line.answer(b"<html>", headers=headers)
 
-        rig.backend.script = script
-        reply = await rig.server.client.get(FLUNDERS)
-        assert reply.headers["x-content-type-options"] == ["nosniff"]
-        assert "refresh" not in reply.headers
+@pytest.mark.parametrize("kind", ["whole", "streamed", "error", "not modified", "upgraded"])
+async def test_a_browser_isolates_every_response_of_a_backend(
+    rig: Rig, client: RawClient, kind: str
+) -> None:
+    """Every response has a policy that forbids scripts, and no instruction of the backend to a
+    browser."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in BROWSER_LINES)
+    heads = {
+        "whole": "200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n",
+        "streamed": "200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n",
+        "error": "401 Unauthorized\r\nContent-Length: 6\r\n",
+        "not modified": "304 Not Modified\r\n",
+        "upgraded": "101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
+    }
+    bodies = {"whole": "<html>", "streamed": "6\r\n<html>\r\n0\r\n\r\n", "error": "<html>"}
+
+    async def script(_asked: Asked, line: BackendConnection) -> None:
+        await line.write(f"HTTP/1.1 {heads[kind]}{lines}\r\n{bodies.get(kind, '')}".encode())
+
+    rig.backend.script = script
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x")
+    client.ask(FLUNDERS, *(upgrade if kind == "upgraded" else ()))
+    code, headers = await client.head()
+    assert code == int(heads[kind].split(" ", 1)[0])
+    assert headers["content-security-policy"] == POLICY
+    assert headers["x-content-type-options"] == "nosniff"
+    gone = {name.lower() for name, _ in BROWSER_LINES}
+    gone -= {"content-security-policy", "x-content-type-options"}
+    assert not gone & set(headers)
