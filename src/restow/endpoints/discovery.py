@@ -27,7 +27,7 @@ from restow.aggregator.documents_index import (
     merged_groups,
 )
 from restow.apimachinery.names import GroupVersion
-from restow.httpserver.response import HttpResponse, header_block
+from restow.httpserver.response import NOSNIFF_LINE, HttpResponse, header_block
 from restow.kinds.kind import Subresource
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Resource
@@ -378,6 +378,7 @@ def _cacheable(context: Context, document: _Document, content_type: str) -> Http
         ("ETag", document.tag),
         ("Vary", "Accept"),
         ("Cache-Control", "public"),
+        NOSNIFF_LINE,
     ]
     if context.request.headers.get("if-none-match") == document.tag:
         return HttpResponse(304, b"", header_block(lines))

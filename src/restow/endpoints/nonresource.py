@@ -16,7 +16,7 @@ from restow.apimachinery import status
 from restow.endpoints.discovery import Discovery
 from restow.endpoints.health import HealthChecks, Probe
 from restow.endpoints.openapi_paths import OpenApi
-from restow.httpserver.response import Answer, HttpResponse, header_block
+from restow.httpserver.response import NOSNIFF_LINE, Answer, HttpResponse, header_block
 from restow.kinds.builtin import has_group
 from restow.request.context import Context
 from restow.request.metrics import CONTENT_TYPE, HealthMetrics, Metrics
@@ -27,7 +27,7 @@ _PROBES: Final[dict[str, Probe]] = {
     "livez": "livez",
     "readyz": "readyz",
 }
-_METRICS_HEADERS: Final = header_block([("Content-Type", CONTENT_TYPE)])
+_METRICS_HEADERS: Final = header_block([("Content-Type", CONTENT_TYPE), NOSNIFF_LINE])
 
 
 Pages = Callable[[Context], Awaitable[Answer]]

@@ -16,7 +16,7 @@ from typing import Final
 
 from restow.aggregator.documents_index import NoRemotes, Remotes, RemoteVersion
 from restow.apimachinery import status
-from restow.httpserver.response import HttpResponse, header_block
+from restow.httpserver.response import NOSNIFF_LINE, HttpResponse, header_block
 from restow.kinds.derived_types import all_types
 from restow.kinds.kind import Kind, Subresource, type_name
 from restow.openapi import (
@@ -359,6 +359,7 @@ async def _answer(context: Context, document: Document, content_type: str) -> Ht
         ("Content-Type", content_type),
         ("ETag", f'"{document.etag}"'),
         ("Vary", "Accept"),
+        NOSNIFF_LINE,
         ("Cache-Control", "no-cache, private"),
     ]
     if wanted:

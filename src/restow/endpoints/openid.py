@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from restow.apimachinery.jwt_keys import KeySet
-from restow.httpserver.response import HttpResponse, header_block
+from restow.httpserver.response import NOSNIFF_LINE, HttpResponse, header_block
 from restow.request.context import Context
 from restow.request.responses import respond_text
 
@@ -24,9 +24,9 @@ KEYS_PATH: Final = "/openid/v1/jwks"
 FIRST_SEGMENTS: Final = (".well-known", "openid")
 CACHE_SECONDS: Final = 3600
 
-_CACHE: Final = ("Cache-Control", f"public, max-age={CACHE_SECONDS}")
-_CONFIGURATION_HEADERS: Final = header_block([("Content-Type", "application/json"), _CACHE])
-_KEYS_HEADERS: Final = header_block([("Content-Type", "application/jwk-set+json"), _CACHE])
+_COMMON: Final = (("Cache-Control", f"public, max-age={CACHE_SECONDS}"), NOSNIFF_LINE)
+_CONFIGURATION_HEADERS: Final = header_block([("Content-Type", "application/json"), *_COMMON])
+_KEYS_HEADERS: Final = header_block([("Content-Type", "application/jwk-set+json"), *_COMMON])
 
 
 class OpenIdDocuments:

@@ -19,6 +19,7 @@ from restow.httpserver.request_head import RequestRefused
 from restow.httpserver.response import (
     CLOSE_LINE,
     KEEP_LINE,
+    NOSNIFF_LINE,
     HttpResponse,
     encode_response,
     header_block,
@@ -89,7 +90,7 @@ class ConnectionWriter(asyncio.Protocol):
         except Exception:  # an error response must be sent, in any form
             logger.exception("cannot make the body of a response with status %d", status)
             content_type, body = plain_error_body(status, message)
-        lines = [("Content-Type", content_type)]
+        lines = [("Content-Type", content_type), NOSNIFF_LINE]
         if status == 503:
             lines.append(("Retry-After", str(RETRY_AFTER_SECONDS)))
         return HttpResponse(status, body, header_block(lines))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 CLOSE_LINE: Final = b"Connection: close\r\n"
 KEEP_LINE: Final = b"Connection: keep-alive\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+NOSNIFF_LINE: Final = ("X-Content-Type-Options", "nosniff")
+"""For every response: browsers must not guess another content type, such as that of a script."""
 # Responses without a body and without Content-Length.
 BODILESS: Final = frozenset({204, 304})
 # Lines for lengths seen before; sizes of objects repeat.

@@ -18,7 +18,7 @@ from isal import isal_zlib
 from restow.apimachinery import status, yaml_encoder
 from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
-from restow.httpserver.response import Answer, HttpResponse, header_block
+from restow.httpserver.response import NOSNIFF_LINE, Answer, HttpResponse, header_block
 from restow.httpserver.stream import PullStream
 from restow.request.context import Context
 from restow.request.negotiation import PRETTY_AGENTS
@@ -43,15 +43,15 @@ WARNING_CHARACTERS_MAX: Final = 256
 
 EncodeItems: TypeAlias = "Callable[[list[bytes]], list[bytes]]"
 
-_CACHE: Final = ("Cache-Control", "no-cache, private")
-JSON_HEADERS: Final = header_block([("Content-Type", "application/json"), _CACHE])
-_YAML_HEADERS: Final = header_block([("Content-Type", "application/yaml"), _CACHE])
+_COMMON: Final = (("Cache-Control", "no-cache, private"), NOSNIFF_LINE)
+JSON_HEADERS: Final = header_block([("Content-Type", "application/json"), *_COMMON])
+_YAML_HEADERS: Final = header_block([("Content-Type", "application/yaml"), *_COMMON])
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-_PROTOBUF_HEADERS: Final = header_block([("Content-Type", PROTOBUF), _CACHE])
-PROTOBUF_WATCH_HEADERS: Final = header_block([("Content-Type", f"{PROTOBUF};stream=watch"), _CACHE])
-TEXT_HEADERS: Final = header_block(
-    [("Content-Type", "text/plain; charset=utf-8"), ("X-Content-Type-Options", "nosniff")]
+_PROTOBUF_HEADERS: Final = header_block([("Content-Type", PROTOBUF), *_COMMON])
+PROTOBUF_WATCH_HEADERS: Final = header_block(
+    [("Content-Type", f"{PROTOBUF};stream=watch"), *_COMMON]
 )
+TEXT_HEADERS: Final = header_block([("Content-Type", "text/plain; charset=utf-8"), NOSNIFF_LINE])
 _GZIP_LINES: Final = header_block([("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")])
 
 
