@@ -33,7 +33,7 @@ class TlsOptions:
 
     min_version: MinVersion = "VersionTLS12"
     cipher_suites: tuple[str, ...] = ()
-    """Empty: all cipher suites that are considered secure."""
+    """Empty: all of CIPHER_SUITES."""
     client_auth: ClientAuth = "optional"
     named: tuple[NamedCertificate, ...] = ()
 
@@ -42,7 +42,7 @@ class TlsOptions:
             raise ValueError(f"--tls-sni-cert-key: at most {NAMED_MAX} values")
         if self.cipher_suites:
             # Imported only if needed: it imports the listener, which would slow down --help.
-            from restow.httpserver.tls import CIPHER_SUITES  # noqa: PLC0415
+            from restow.apimachinery.cipher_suites import CIPHER_SUITES  # noqa: PLC0415
 
             for name in self.cipher_suites:
                 if name not in CIPHER_SUITES:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from restow.apimachinery.cipher_suites import DEFAULT_CIPHERS
 from restow.client.errors import ConfigInvalid
 from restow.client.exec_credentials import ExecCredentials
 from restow.client.proxies import ProxyAddress
@@ -126,6 +127,7 @@ class ClientConfig:
             raise ConfigInvalid(
                 f"{self.source}: certificate-authority is not a certificate in PEM form"
             ) from error
+        context.set_ciphers(DEFAULT_CIPHERS)
         # Newer Pythons reject CA certificates that Kubernetes' own tools have created for years.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not self.is_verified:

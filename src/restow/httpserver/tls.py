@@ -16,23 +16,12 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from restow.apimachinery.certificates import whole_chain
+from restow.apimachinery.cipher_suites import CIPHER_SUITES, DEFAULT_CIPHERS
 from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """Maximum size of a certificate file; a bundle of all public CAs has a quarter of it."""
 
-# IANA names, as in Kubernetes, and those of OpenSSL. The suites of TLS 1.3 cannot be disabled.
-CIPHER_SUITES: Final = {
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_AES_128_GCM_SHA256": "",
-    "TLS_AES_256_GCM_SHA384": "",
-    "TLS_CHACHA20_POLY1305_SHA256": "",
-}
 VERSIONS: Final = {
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
@@ -90,7 +79,7 @@ class TlsPolicy:
 
     min_version: str = "VersionTLS12"
     cipher_suites: tuple[str, ...] = ()
-    """Cipher suites of TLS 1.2, by IANA names; empty: all that are considered secure."""
+    """Cipher suites of TLS 1.2, by IANA names; empty: all of CIPHER_SUITES."""
     client_certificates: ClientCertificates = "optional"
 
 
@@ -143,13 +132,17 @@ class TlsMaterial:
 
     def _switch(
         self, ssl_object: ssl.SSLObject | ssl.SSLSocket, name: str | None, _context: ssl.SSLContext
-    ) -> None:
+    ) -> int | None:
+        if ssl_object.session_reused:
+            # Fails the handshake and drops the session. TlsConnection repeats it without one.
+            return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE
         context = self._current
         if name is not None and self._named:
             asked = name.lower()
             parent = asked.partition(".")[2]
             context = self._named.get(asked) or self._named.get(f"*.{parent}") or context
         ssl_object.context = context
+        return None
 
 
 def check_pair(part: TlsPart) -> None:
@@ -168,12 +161,16 @@ def _make_context(
     context.minimum_version = VERSIONS[policy.min_version]
     if ciphers := [CIPHER_SUITES[each] for each in policy.cipher_suites if CIPHER_SUITES[each]]:
         context.set_ciphers(":".join(ciphers))
-    elif policy.cipher_suites:
-        # Disables all TLS 1.2 suites, for which OpenSSL has no keyword.
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    else:
+        context.set_ciphers(DEFAULT_CIPHERS)
+        if policy.cipher_suites:
+            # Disables all TLS 1.2 suites, for which OpenSSL has no keyword.
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    # A resumed session would skip the verification of the client certificate, so there is none.
+    # A resumed session would skip the verification of the client certificate, and use the key
+    # exchange of an earlier connection. So there are no tickets, and `_switch` refuses the sessions
+    # that OpenSSL keeps for TLS 1.2: Python cannot switch that off.
     context.num_tickets = 0
     try:
         chain = whole_chain(pair[0], authorities.values())

@@ -16,6 +16,10 @@ one iteration of the event loop, and too many in a row without data end the conn
 connection does not read, a little is held encrypted: only a socket that is read shows that its
 client has disconnected.
 
+Sessions of TLS 1.2 are not resumed: the context refuses them when it selects the certificate, and
+then the handshake starts again with the same ClientHello, as a full one. A failed handshake would
+not do: clients that cache sessions by themselves would lose every second connection.
+
 When a client closes its half, the answers that are ready are sent, and then the connection ends.
 `close` sends close_notify and the end of the socket's own half, and drops what comes until the
 client has done the same: otherwise the kernel would send a reset, which can overtake what was
@@ -65,6 +69,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     __slots__ = (
         "_awaits_close_notify",
         "_charged_bytes",
+        "_context",
         "_decrypt",
         "_deliver",
         "_dropped_bytes",
@@ -73,6 +78,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         "_encrypt",
         "_has_eof",
         "_held",
+        "_hello",
         "_incoming",
         "_is_closing",
         "_is_direct",
@@ -108,9 +114,10 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._make = make
         self._work = work
         self._share = share
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._decrypt, self._encrypt = self._ssl.read, self._ssl.write
+        self._context = context
+        self._start_handshake()
+        # The input of the handshake until the first output.
+        self._hello: bytearray | None = bytearray()
         self._protocol: ConnectionWriter | None = None
         # Whether input is decrypted at once: its client is authenticated, and nothing is ending.
         self._is_direct = False
@@ -136,6 +143,11 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             asyncio.get_running_loop().create_future()
         )
         """Done when the handshake has succeeded or failed."""
+
+    def _start_handshake(self) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._decrypt, self._encrypt = self._ssl.read, self._ssl.write
 
     # --- called by the event loop ------------------------------------------------------------
 
@@ -246,6 +258,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         del held[: self._record_bytes]
         self._record_bytes -= len(piece)
         self._incoming.write(piece)
+        if self._hello is not None:
+            self._hello += piece
         return True
 
     def _note_empty(self) -> bool:
@@ -321,7 +335,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
                 self._flush()
                 return
             try:
-                self._ssl.do_handshake()
+                self._step_handshake()
             except ssl.SSLWantReadError:
                 continue
             except ssl.SSLError as error:
@@ -339,6 +353,24 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         protocol.connection_made(self)
         if self._has_more and not self._is_closing and not self._reading_paused:
             self._receive_more()  # bytes that arrived with the end of the handshake
+
+    def _step_handshake(self) -> None:
+        """Raises SSLWantReadError until the handshake is complete."""
+        hello = self._hello
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            if self._outgoing.pending:
+                self._hello = None
+            raise
+        except ssl.SSLError:
+            if hello is None or not self._ssl.session_reused:
+                raise
+            # The context has refused to resume a session, and OpenSSL has dropped it.
+            self._hello = None
+            self._start_handshake()
+            self._incoming.write(hello)
+            self._ssl.do_handshake()
 
     def _receive_more(self) -> None:
         """Decrypt a number of records, deliver their data in one piece, and queue the rest."""

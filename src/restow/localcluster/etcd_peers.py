@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.cipher_suites import DEFAULT_CIPHERS
 from restow.apiserver.pki import ETCD_CA_FILE, ETCD_CLIENT_FILES
 from restow.localcluster.errors import ClusterFailed
 from restow.localcluster.etcd import HOST
@@ -81,6 +82,7 @@ async def _call(port: int, context: ssl.SSLContext, verb: str, body: object) -> 
 
 def _make_context(layout: Layout) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(layout.pki / ETCD_CA_FILE))
+    context.set_ciphers(DEFAULT_CIPHERS)
     certificate, key = (layout.pki / name for name in ETCD_CLIENT_FILES)
     context.load_cert_chain(certificate, key)
     return context

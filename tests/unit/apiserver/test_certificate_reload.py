@@ -19,13 +19,13 @@ import pytest
 from cryptography import x509
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery.cipher_suites import CIPHER_SUITES
 from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import AuthenticationOptions
 from restow.apiserver.certificate_reload import CertificateReload, make_material
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_named
 from restow.httpserver import HttpRequest, HttpResponse, Listener
-from restow.httpserver.tls import CIPHER_SUITES
 from restow.request.metrics import Metrics
 from tests.support.certificates import CertificateFiles, make_certificate, sign_certificate
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -407,3 +408,35 @@ def test_an_empty_kubeconfig_in_a_pod(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigInvalid, match="service account"):
         find_config(environ, home=tmp_path)
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
+    """The cipher suite of a handshake in memory. Raises SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for end in ends * 3:
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    negotiated = ends[0].cipher()
+    assert negotiated is not None
+    return negotiated[0]
+
+
+def test_only_authenticated_encryption_is_offered(tmp_path: Path) -> None:
+    """A server of TLS 1.2 that has only suites with CBC gets no connection; one with AES-GCM
+    does."""
+    serving = make_certificate(tmp_path, name="localhost")
+    config = ClientConfig(server="https://localhost", ca_pem=serving.ca_file.read_text())
+    client = config.ssl_context()
+    assert client is not None
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(serving.cert_file, serving.key_file)
+    server.maximum_version = ssl.TLSVersion.TLSv1_2
+    server.set_ciphers("ECDHE-ECDSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA384")
+    with pytest.raises(ssl.SSLError):
+        handshake(client, server)
+    server.set_ciphers("ECDHE-ECDSA-AES128-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256")
+    assert handshake(client, server) == "ECDHE-ECDSA-AES128-GCM-SHA256"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography import x509
@@ -16,6 +19,7 @@ from restow.apiserver.pki import ensure_pki
 from restow.httpserver import PullStream, TlsError, TlsFiles, TlsMaterial, TlsPolicy
 from tests.support.certificates import CertificateFiles, make_certificate
 from tests.unit.httpserver.conftest import (
+    WAIT_SECONDS,
     Client,
     Harness,
     client_context,
@@ -126,14 +130,85 @@ async def test_suites_of_the_newest_version_alone(
         await harness.connect(context=context)
 
 
-async def test_sessions_are_not_resumed(harness: Harness, certificates: CertificateFiles) -> None:
-    """Every handshake is a full one, so a client certificate is verified every time."""
-    await harness.start(tls=material(certificates, certificates.ca_file))
-    client = await harness.connect(context=client_context(certificates.ca_file))
-    client.get()
-    await client.answer()
-    session = client.writer.get_extra_info("ssl_object").session
-    assert session is None or not session.has_ticket
+def ask_again(
+    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None, *, named: bool, piece: int
+) -> tuple[ssl.SSLSession | None, bool, bytes]:
+    """Send one request with a session of an earlier connection: the new session, whether the old
+    one was resumed, and the response. The ClientHello is sent in pieces of this size."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    name = "localhost" if named else None
+    tls = context.wrap_bio(incoming, outgoing, server_hostname=name, session=session)
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as raw:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def until_done(step: Callable[[], bytes | int | None]) -> bytes:
+            while True:
+                try:
+                    done = step()
+                except ssl.SSLWantReadError:
+                    data = outgoing.read()
+                    for first in range(0, len(data), piece):
+                        raw.sendall(data[first : first + piece])
+                    incoming.write(raw.recv(1 << 16))
+                else:
+                    return done if isinstance(done, bytes) else b""
+
+        until_done(tls.do_handshake)
+        tls.write(request_bytes("GET", "/", "Connection: close"))
+        answer = until_done(lambda: tls.read(1 << 16))
+        until_done(lambda: tls.read(1 << 16))  # its close_notify: it has kept the session
+        return tls.session, bool(tls.session_reused), answer
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("named", "piece"), [(True, 1 << 16), (False, 1 << 16), (True, 1)], ids=["name", "no", "bytes"]
+)
+async def test_sessions_are_not_resumed(
+    harness: Harness,
+    certificates: CertificateFiles,
+    version: ssl.TLSVersion,
+    named: bool,
+    piece: int,
+) -> None:
+    """A client that offers its last session gets a full handshake, which verifies its certificate,
+    and is served all the same."""
+    listener = await harness.start(tls=material(certificates, certificates.ca_file))
+    context = client_context(certificates.ca_file, files=certificates)
+    context.maximum_version = version
+    context.check_hostname = named
+    session = None
+    for _ in range(4):
+        session, is_resumed, answer = await asyncio.to_thread(
+            ask_again, listener.port, context, session, named=named, piece=piece
+        )
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert not is_resumed
+    shown = [request.peer.certificate for request in harness.app.seen]
+    assert [each.common_name if each else "" for each in shown] == ["localhost"] * 4
+
+
+CBC: Final = "ECDHE-ECDSA-AES128-SHA256:ECDHE-RSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA384"
+
+
+@pytest.mark.parametrize("suites", [CBC, "AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA"])
+async def test_only_authenticated_encryption_is_negotiated(
+    harness: Harness, certificates: CertificateFiles, suites: str
+) -> None:
+    """By default TLS 1.2 is refused with CBC and with static RSA, and works with AES-GCM and
+    ChaCha20-Poly1305."""
+    await harness.start(tls=material(certificates))
+    context = client_context(certificates.ca_file)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(suites)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await harness.connect(context=context)
+    for good in ("ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"):
+        context.set_ciphers(good)
+        client = await harness.connect(context=context)
+        client.get()
+        assert (await client.answer()).status == 200
+        assert client.writer.get_extra_info("ssl_object").cipher()[0] == good
 
 
 @pytest.mark.parametrize("named", [True, False])
