@@ -16,6 +16,7 @@ from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.ports import IsFree, PortChooser
 from restow.localcluster.release_files import release_label, releases_in_use, with_file
 from restow.localcluster.state import ClusterState, EtcdState, ServerState, Upgrade
+from restow.storage import plain_etcd
 
 SERVERS_DEFAULT: Final = 3
 SERVERS_MAX: Final = 32
@@ -101,7 +102,10 @@ def _store(requested: ClusterOptions, found: ClusterState | None) -> str:
         raise ClusterRefused(
             f"--store {wanted}: unknown store; use sqlite, etcd or etcd://HOST:PORT"
         )
-    if found is not None and wanted != found.store:
+    if (problem := plain_etcd.problem_of(wanted)) is not None:
+        raise ClusterRefused(f"{problem}: restow up --store {wanted} {plain_etcd.FLAG}")
+    # Acceptance can be added to a cluster of an earlier release, which did not ask for it.
+    if found is not None and wanted not in (found.store, plain_etcd.accept(found.store)):
         raise ClusterRefused(
             f"this cluster is stored in {found.store}, not in {wanted}: use another --data-dir for"
             " another store"

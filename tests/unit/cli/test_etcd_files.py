@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
+from restow.cli.main import main
 from restow.storage.errors import OpenRefused
 from restow.storage.etcd import parse_address
 
@@ -35,7 +37,7 @@ def test_files_reach_the_driver(tmp_path: Path) -> None:
 
 def test_without_files_nothing_changes() -> None:
     """Every address stays unchanged."""
-    for address in ("", "memory:", "sqlite:a.db", "etcd://h:1", ADDRESS):
+    for address in ("", "memory:", "sqlite:a.db", "etcd://127.0.0.1:1", ADDRESS):
         assert with_etcd_files(address, parsed()) == address
 
 
@@ -43,6 +45,9 @@ def test_without_files_nothing_changes() -> None:
     ("address", "words", "text"),
     [
         ("etcd://h:1", ["--etcd-cafile=a"], "--etcd-cafile: only for a store at etcds://"),
+        ("etcd://h:1", [], "or accept the risk with --etcd-insecure"),
+        ("etcds://h:1", ["--etcd-insecure"], "--etcd-insecure: only for a store at etcd://"),
+        ("sqlite:a", ["--etcd-insecure"], "--etcd-insecure: only for a store at etcd://"),
         ("", ["--etcd-cafile=a"], "not for the store in the data directory"),
         (ADDRESS, ["--etcd-certfile=a"], "must be given together"),
         (f"{ADDRESS}?ca=x", ["--etcd-cafile=a"], "already contains this file"),
@@ -52,3 +57,49 @@ def test_files_that_do_not_fit(address: str, words: list[str], text: str) -> Non
     """They are refused, not ignored."""
     with pytest.raises(OpenRefused, match=text):
         with_etcd_files(address, parsed(*words))
+
+
+def test_acceptance_reaches_the_driver() -> None:
+    """--etcd-insecure becomes an option of the address, once."""
+    once = with_etcd_files("etcd://h:1?user=u", parsed("--etcd-insecure"))
+    assert once == with_etcd_files(once, parsed("--etcd-insecure"))
+    assert once == with_etcd_files(once, parsed()) == "etcd://h:1?user=u&insecure=true"
+
+
+REMOTE = "etcd://192.0.2.1:2379"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", "--port", "0", "--data-dir", "d", "--store", REMOTE],
+        ["up", "--data-dir", "d", "--store", REMOTE],
+        ["backup", "a", "--store", REMOTE],
+        ["restore", "a", "--store", REMOTE],
+        ["census", "--store", REMOTE],
+        ["doctor", "--store", REMOTE],
+        ["preflight", "--to", "kubernetes-1.36", "--store", REMOTE],
+        ["store", "get", "/a", "--store", REMOTE],
+        ["controllers", "--kubeconfig", "config", "--census-store", REMOTE],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_refuses_plain_text_to_other_machines(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without --etcd-insecure a command ends before it connects, and names the flags."""
+    monkeypatch.chdir(tmp_path)
+    Path("a").write_bytes(b"x")
+    user = {"name": "u", "user": {"token": "t"}}
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    parts = {"clusters": [cluster], "users": [user], "contexts": [context]}
+    Path("config").write_text(json.dumps({"kind": "Config", "current-context": "x", **parts}))
+    assert main(words) in (1, 2)
+    shown = capsys.readouterr()
+    text = " ".join((shown.out + shown.err).split())
+    assert "192.0.2.1 is not this machine: use etcds://" in text
+    assert "--etcd-insecure" in text

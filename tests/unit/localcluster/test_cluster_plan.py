@@ -173,10 +173,27 @@ def test_a_store_that_is_none_is_refused(store: str) -> None:
         plan(requested=ClusterOptions(store=store))
 
 
-@pytest.mark.parametrize("store", ["sqlite:/var/store.db", "etcd://a:1,b:2", "etcds://a:1?ca=x"])
+@pytest.mark.parametrize(
+    "store", ["sqlite:/var/store.db", "etcd://127.0.0.1:1,[::1]:2", "etcds://a:1?ca=x"]
+)
 def test_addresses_of_stores_are_taken_as_they_are(store: str) -> None:
     """A cluster accepts every store that a server accepts."""
     assert plan(requested=ClusterOptions(store=store)).state.store == store
+
+
+def test_an_etcd_without_tls_on_another_machine_has_to_be_accepted() -> None:
+    """Also by a cluster that an earlier release created, which can be started with the flag."""
+    store = "etcd://192.0.2.1:2379"
+    accepted = f"{store}?insecure=true"
+    with pytest.raises(ClusterRefused, match="--etcd-insecure"):
+        plan(requested=ClusterOptions(store=store))
+    state = plan(requested=ClusterOptions(store=accepted)).state
+    assert state.store == accepted
+    assert plan(found=state).state.store == accepted
+    earlier = msgspec.structs.replace(state, store=store)
+    with pytest.raises(ClusterRefused, match=f"restow up --store {store} --etcd-insecure"):
+        plan(found=earlier)
+    assert plan(found=earlier, requested=ClusterOptions(store=accepted)).state.store == accepted
 
 
 def test_an_address_of_another_machine_is_refused_by_its_name() -> None:

@@ -9,6 +9,7 @@ One event loop per process, and no fork once a channel exists: gRPC supports nei
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -35,6 +36,7 @@ from restow.storage.etcd.messages import (
     SnapshotRequest,
 )
 from restow.storage.etcd.options import EtcdOptions
+from restow.storage.plain_etcd import remote_hosts
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -45,6 +47,8 @@ _ROUNDS_MAX: Final = 6
 _ROUND_BACKOFF: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=1, jitter=0.5)
 _SETTLE_SECONDS: Final = 0.01
 """gRPC's own thread reports the end of cancelled calls a moment later, even to a closed loop."""
+
+logger = logging.getLogger(__name__)
 
 
 class EtcdMember:
@@ -89,6 +93,12 @@ class EtcdConnection(Continuity):
         super().__init__()
         self.options = options
         self.runtime = runtime
+        if not options.tls and (remote := remote_hosts(options.endpoints)):
+            logger.warning(
+                "the connection to etcd at %s is not encrypted: others on the network can read and"
+                " change everything that is stored",
+                ", ".join(remote),
+            )
         self._credentials = self._load()
         self._members = self._open_members()
         self._retired: list[EtcdMember] = []

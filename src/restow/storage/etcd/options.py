@@ -1,6 +1,6 @@
 """User options for etcd, and their URL form. No connection is made here.
 
-etcd://HOST:PORT[,HOST:PORT...]
+etcd://HOST:PORT[,HOST:PORT...][?insecure=true]
 etcds://HOST:PORT[,HOST:PORT...][?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE]
 """
 
@@ -12,11 +12,12 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from restow.aio import Backoff
+from restow.storage import plain_etcd
 from restow.storage.errors import OpenRefused
 from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-_QUERY_KEYS: Final = frozenset({"ca", "cert", "key", "user", "password-file"})
+_QUERY_KEYS: Final = frozenset({"ca", "cert", "key", "user", "password-file", "insecure"})
 _RECONNECT: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=2, jitter=0.5)
 
 
@@ -27,6 +28,8 @@ class EtcdOptions:
     endpoints: tuple[str, ...]
     """HOST:PORT of each member."""
     tls: bool = False
+    is_insecure: bool = False
+    """Without TLS, hosts other than this machine are refused unless this is set."""
     ca_file: Path | None = None
     """CA certificates; without it, the system's."""
     cert_file: Path | None = None
@@ -58,6 +61,12 @@ class EtcdOptions:
             raise OpenRefused("etcd's user and password belong together: give both or neither")
         if not self.tls and (self.ca_file or self.cert_file):
             raise OpenRefused("certificates were given but TLS is off; use etcds://")
+        if self.tls and self.is_insecure:
+            raise OpenRefused("insecure=true: only for etcd://, which has no TLS")
+        if not (self.tls or self.is_insecure):
+            refusal = plain_etcd.refusal(self.endpoints)
+            if refusal is not None:
+                raise OpenRefused(refusal)
 
 
 PORTS_END: Final = 65536
@@ -80,10 +89,13 @@ def parse_address(url: str) -> EtcdOptions:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(query.keys() - _QUERY_KEYS):
         raise OpenRefused(f"unknown option {unknown[0]!r}; known are {sorted(_QUERY_KEYS)}")
+    if query.get("insecure", "true") != "true":
+        raise OpenRefused("insecure: must be true, or omitted")
     password_file = _file(query, "password-file")
     return EtcdOptions(
         endpoints=endpoints,
         tls=parts.scheme == "etcds",
+        is_insecure="insecure" in query,
         ca_file=_file(query, "ca"),
         cert_file=_file(query, "cert"),
         key_file=_file(query, "key"),
