@@ -27,6 +27,7 @@ async def listen(
         limits=listener_limits(options.limits),
         gate=app.gate,
         given_up=app.given_up,
+        refused=app.refused,
         quick=app.quick,
         error_body=error_body,
         counters=assembly.counters,

@@ -4,6 +4,7 @@
     complete   the response exists           -> ResponseComplete (Panic after an internal error)
     stream     the response has started      -> ResponseStarted, and ResponseComplete at its end
     write_get  a get from the watch cache    -> the same as begin and complete, on the fast path
+    refused    the head or path is invalid   -> ResponseComplete
 
 A request whose authentication fails gets one event of stage ResponseStarted, as in Kubernetes. An
 error in this module is counted and logged; it never affects the request.
@@ -30,6 +31,7 @@ from restow.audit.bodies import (
 )
 from restow.audit.event_parts import (
     ALLOWED,
+    HEADS,
     NO_ANNOTATIONS,
     Event,
     annotations_part,
@@ -62,7 +64,14 @@ from restow.audit.records import (
     template_for,
 )
 from restow.audit.redaction import redacted_uri
-from restow.httpserver import HttpResponse, PullStream, PushStream, Tunnel, follow_answer
+from restow.httpserver import (
+    HttpRequest,
+    HttpResponse,
+    PullStream,
+    PushStream,
+    Tunnel,
+    follow_answer,
+)
 from restow.httpserver.request import Headers
 from restow.request.audit_ids import quoted_line
 from restow.request.context import Context, User
@@ -87,6 +96,7 @@ _STATUS_BY_CODE: Final = {
 _OK: Final = _STATUS_BY_CODE[200]
 _SWITCHED: Final = b',"responseStatus":{"metadata":{},"code":101}'
 FAILED: Final = "cannot create the audit event of a request"
+_REFUSED_BEGIN: Final = b'","stage":"%b","requestURI":' % COMPLETE.encode()
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _SUCCESS: Final = range(200, 300)
@@ -233,6 +243,24 @@ class Auditor:
                 self._complete(context, record, answer)
         except Exception as error:  # noqa: BLE001 - logged inside
             self._failed(context, error)
+
+    def refused(self, request: HttpRequest, user: User | None, answer: HttpResponse) -> None:
+        """Record a request that was refused while its head or path was read. It has no attributes
+        that a rule could match, so every policy that records anything records it."""
+        try:
+            if self._policy.is_silent:
+                return
+            verb = b',"verb":%b,"user":' % encode(request.method.lower())
+            what = _REFUSED_BEGIN, encode_text(redacted_uri(request.path, request.query)), verb
+            origin = origin_part(request.headers, request.peer)
+            about = user_part(user), origin, status_part(answer, is_secret=False)
+            parts = parts_of(HEADS[METADATA], (*what, *about), NO_ANNOTATIONS)
+            self.levels[METADATA] += 1
+            times = request.received_seconds, self._monotonic()
+            self.put((parts, quoted_line(request.answer_lines), *times), len(parts[1]))
+        except Exception:
+            self.failures += 1
+            logger.exception(FAILED)
 
     def stream(self, context: Context, stream: Stream) -> None:
         """Record a request whose response is streamed."""

@@ -146,6 +146,11 @@ class AuditPolicy:
     default: AuditDecision = AuditDecision(level=NONE)
     _sets: dict[tuple[int, ...], RuleSet] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no rule records anything."""
+        return all(rule.decision.level == NONE for rule in self.rules)
+
     def rules_for(self, user: User | None) -> RuleSet:
         """Return the rules that match a user: the same set for all users with the same rules."""
         matching = tuple(

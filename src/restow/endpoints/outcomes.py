@@ -7,6 +7,7 @@ All errors are converted to API errors in `as_status`. Not here: the encoding of
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from restow.aio import Clock
@@ -17,7 +18,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.audit import Auditor
 from restow.httpserver import HttpRequest, HttpResponse
 from restow.registry.errors import translate
-from restow.request.context import Context
+from restow.request.context import Context, User
 from restow.request.metrics import Metrics
 from restow.request.responses import error_answer
 from restow.storage.errors import StorageError
@@ -30,10 +31,19 @@ _EXPECTED: Final = (StatusError, StorageError, MachineryError, RecursionError)
 class RequestOutcomes:
     """Converts errors, and records every response."""
 
-    def __init__(self, clock: Clock, metrics: Metrics, audit: Auditor | None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        metrics: Metrics,
+        audit: Auditor | None,
+        *,
+        sender_of: Callable[[HttpRequest], User | None],
+    ) -> None:
+        """`sender_of` returns the user of a request that has no context; None if unknown."""
         self._clock = clock
         self._metrics = metrics
         self._audit = audit
+        self._sender_of = sender_of
 
     def failed(self, context: Context | None, error: Exception) -> HttpResponse:
         """The response for an error."""
@@ -64,8 +74,12 @@ class RequestOutcomes:
                 str(answer.status),
             )
         self._metrics.count(labels, seconds)
-        if self._audit is not None and context is not None:
+        if self._audit is None:
+            pass
+        elif context is not None:
             self._audit.complete(context, answer)
+        else:
+            self._audit.refused(request, self._sender_of(request), answer)
         return answer
 
 

@@ -31,6 +31,9 @@ HAS_QUEUED_INPUT: Final = "restow_has_queued_input"
 """For `get_extra_info` of a transport: whether it holds received bytes that it has not
 delivered."""
 
+UNNOTED: Final = frozenset({408, 503})
+"""Statuses of the listener that say nothing about a request: too slow, or too many connections."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -103,12 +106,27 @@ class ConnectionWriter(asyncio.Protocol):
         """Send an error response, stop reading, and close."""
         response = self._error(refused.status, refused.message)
         request, given_up = self._reader.half_read, self._shared.given_up
-        if request is not None and given_up is not None:
+        if request is None:
+            if refused.status not in UNNOTED:
+                request = self._note_refused(response)
+        elif given_up is not None:
             try:
                 response = given_up(request, response)
             except Exception as error:  # noqa: BLE001  (the boundary of a request: logged inside)
                 response = self._internal_error(request, error)
         self._respond_and_end(response, request)
+
+    def _note_refused(self, response: HttpResponse) -> HttpRequest | None:
+        """Pass a request whose head was refused to the application, which records it."""
+        note = self._shared.refused
+        if note is None:
+            return None
+        request = self._reader.refused_request(self._monotonic())
+        try:
+            note(request, response)
+        except Exception:  # the error response must be sent
+            logger.exception("cannot record a refused request")
+        return request
 
     def _respond_and_end(self, response: HttpResponse, request: HttpRequest | None) -> None:
         self._shared.counters.requests_refused += 1

@@ -88,7 +88,7 @@ class Limits:
 
     refusals_free: int = 10
     """Consecutive rejected requests of one connection before it is throttled: with 401, and while
-    it is unauthenticated with 403 and 429 too. A large head counts as several."""
+    it is unauthenticated with 400, 403 and 429 too. A large head counts as several."""
 
     refusal_seconds: float = 0.1
     """How long a throttled connection is not read; doubled after each further rejection."""

@@ -31,6 +31,7 @@ from restow.httpserver.response import (
     Gate,
     GivenUp,
     Quick,
+    Refused,
 )
 from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
@@ -157,6 +158,7 @@ class ListenerState:
     fatal: Callable[[InvariantViolation], None]
     tasks: Tasks
     given_up: GivenUp | None = None
+    refused: Refused | None = None
     quick: Quick | None = None
     suspended_writes: dict[Suspended[Answer], None] = field(default_factory=dict)
     """Writes that wait for one future, and have no task."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from restow.httpserver.chunks import ChunkScanner
 from restow.httpserver.limits import AddressShare, Budget, Budgets, Limits
-from restow.httpserver.request import HttpRequest, Peer, RequestLine
+from restow.httpserver.request import Headers, HttpRequest, Peer, RequestLine
 from restow.httpserver.request_head import (
     CHUNKED,
     LENGTH_DIGITS,
@@ -159,6 +159,17 @@ class RequestReader:
     def half_read(self) -> HttpRequest | None:
         """The request whose body is incomplete."""
         return self._request
+
+    def refused_request(self, now_seconds: float) -> HttpRequest:
+        """What is known of a request whose head was refused: its line, if that is valid."""
+        data, position = (self._partial, 0) if self._partial else (self._data, self._position)
+        line = REQUEST_LINE.match(data, position)
+        method, target = (b"", b"") if line is None else line.group(1, 2)
+        if len(target) > self._limits.target_bytes_max:
+            target = target[: self._limits.target_bytes_max]
+        path, _, query = target.decode().partition("?")
+        headers = Headers(())
+        return HttpRequest(method.decode(), path, query, headers, b"", self._peer, now_seconds)
 
     @property
     def expects_continue(self) -> bool:

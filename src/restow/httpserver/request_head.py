@@ -91,6 +91,9 @@ class HeaderBlock:
         # No body and nothing special: most requests.
         self.is_plain = self.length == 0 and self.keep_alive and version_minor == 1
         _check_host(headers, version_minor=version_minor)
+        if len(headers.get_all("authorization")) > 1:
+            # Two parts of a system could use different ones.
+            raise RequestRefused(400, "a request must have at most one Authorization header")
 
 
 class HeaderCollector:

@@ -95,6 +95,11 @@ GivenUp: TypeAlias = "Callable[[HttpRequest, HttpResponse], HttpResponse]"
 """Called for a request whose body is not read further, with the error response; returns the
 response to send."""
 
+Refused: TypeAlias = "Callable[[HttpRequest, HttpResponse], None]"
+"""Called for a request that was refused before its head was accepted, with the response. Method
+and target are empty if its first line is invalid, and it has no headers. It may set the header
+lines of the response."""
+
 
 class Quick(NamedTuple):
     """The application's fast path: called first, if the whole head of a request is cached.

@@ -56,7 +56,7 @@ T = TypeVar("T")
 TIMED_SECONDS_MAX: Final = 10.0
 # Timers have a resolution of milliseconds, and one that fires too early has no effect.
 TIMER_SLACK_SECONDS: Final = 0.002
-REFUSALS: Final = frozenset({401, 403, 429})
+REFUSALS: Final = frozenset({400, 401, 403, 429})
 REFUSALS_OF_KNOWN: Final = frozenset({401})
 """Statuses that throttle an authenticated connection. Not 403 and 429, of which its client may get
 many: a proxy for many users, a program that probes its permissions, or a migration whose objects

@@ -23,6 +23,7 @@ from restow.httpserver.response import (
     Gate,
     GivenUp,
     Quick,
+    Refused,
     plain_error_body,
 )
 from restow.httpserver.shared_port import SharedPort, open_sockets
@@ -75,6 +76,7 @@ class Listener:
         limits: Limits | None = None,
         gate: Gate | None = None,
         given_up: GivenUp | None = None,
+        refused: Refused | None = None,
         quick: Quick | None = None,
         error_body: ErrorBody = plain_error_body,
         reuse_port: bool = False,
@@ -86,6 +88,7 @@ class Listener:
             app=app,
             gate=gate,
             given_up=given_up,
+            refused=refused,
             quick=quick,
             lines=RequestLineCache(None if quick is None else quick.may_answer),
             error_body=error_body,

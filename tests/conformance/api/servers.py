@@ -142,6 +142,7 @@ async def start_server(
         runtime=runtime,
         gate=assembly.app.gate,
         given_up=assembly.app.given_up,
+        refused=assembly.app.refused,
         quick=assembly.app.quick,
         error_body=error_body,
     )

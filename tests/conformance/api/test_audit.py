@@ -462,10 +462,12 @@ async def test_injection(tmp_path: Path, agent: bytes) -> None:
         assert answer.startswith(b"HTTP/1.1 4")
         lines = server.log.read_bytes()[:-1].split(b"\n")
         assert all(line.isascii() and line.isprintable() for line in map(bytes.decode, lines))
-        for event in server.events():
-            assert event["user"]["username"] == "admin"
-            assert event["sourceIPs"] == ["127.0.0.1"]
-            assert len(event["auditID"]) <= 64
+        (event,) = server.events()
+        # The HTTP parser refuses control characters, before any header is known.
+        is_refused = b"\x01" in agent or b"\x7f" in agent
+        assert event["user"].get("username") == (None if is_refused else "admin")
+        assert event["sourceIPs"] == ["127.0.0.1"]
+        assert len(event["auditID"]) <= 64
     head = answer.partition(b"\r\n\r\n")[0]
     names = [line.partition(b":")[0] for line in head.split(b"\r\n")[1:]]
     assert len(names) == len(set(names))
