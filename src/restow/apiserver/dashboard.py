@@ -5,7 +5,8 @@
     GET  /dashboard/watch?watch=...        several watches of the API, for authenticated users
     POST /dashboard/tickets                creates a one-time login link for the sender
     GET  /dashboard/session                the current user
-    POST /dashboard/session                exchanges a ticket for a session cookie
+    POST /dashboard/session                exchanges a ticket for a session cookie; with `dryRun` it
+                                           only returns the user of the ticket
     DELETE /dashboard/session              ends the session on all servers, deletes the cookie
 
 A ticket is the fragment (after `#`) of a link, which browsers do not send, and is sent in a body,
@@ -54,6 +55,9 @@ _TICKET_REJECTED: Final = "the ticket is invalid, expired or already used: reque
 
 class _TicketBody(msgspec.Struct):
     ticket: str
+    dry_run: bool = msgspec.field(default=False, name="dryRun")
+    """Return the user of the ticket and do not use it: the page asks before it signs in, because a
+    link can be anybody's."""
 
 
 class DashboardPages:
@@ -132,8 +136,11 @@ class DashboardPages:
 
     async def _redeem(self, context: Context) -> HttpResponse:
         _reject_cross_origin(context)
-        ticket = _read_ticket(context)
-        found = self._sessions.open_ticket(ticket)
+        body = _read_ticket(context)
+        found = self._sessions.open_ticket(body.ticket)
+        if found is not None and body.dry_run:
+            user, expires = _acting(found.user).name, found.expires.isoformat()
+            return _json(200, {"user": user, "expires": expires})
         if found is None or not await self._used.use(found.nonce, found.expires):
             # Not the text for an invalid token, but no more specific than that.
             return _json(401, {"message": _TICKET_REJECTED})
@@ -179,12 +186,12 @@ def _acting(user: User) -> User:
     return user if user.acts_as is None else user.acts_as
 
 
-def _read_ticket(context: Context) -> str:
+def _read_ticket(context: Context) -> _TicketBody:
     body = context.request.body
     if len(body) > TICKET_BODY_BYTES_MAX:
         raise status.bad_request("the body is too large for a ticket")
     try:
-        return msgspec.json.decode(body, type=_TicketBody).ticket
+        return msgspec.json.decode(body, type=_TicketBody)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise status.bad_request('the body must be JSON: {"ticket": "..."}') from None
 

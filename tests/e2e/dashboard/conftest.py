@@ -53,7 +53,14 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster
 def open_page(page: Page, server: ServerProcess) -> None:
     """Open the dashboard of a server with a link, as `restow up` prints it."""
     page.goto(link_to(server))
+    confirm(page)
     wait_live(page)
+
+
+def confirm(page: Page) -> None:
+    """Sign in with the link that the page was opened with."""
+    page.wait("!document.getElementById('confirm').hidden", "the page asks before it signs in")
+    page.click("#confirm-yes")
 
 
 def link_to(server: ServerProcess) -> str:

@@ -12,6 +12,7 @@ from tests.e2e.dashboard.browser import Browser, Page
 from tests.e2e.dashboard.conftest import (
     NewCluster,
     assert_clean,
+    confirm,
     link_to,
     open_page,
     wait_live,
@@ -129,13 +130,48 @@ def test_a_link_can_be_used_once(browser: Browser, server: ServerProcess) -> Non
     link = link_to(server)
     page = browser.page()
     page.goto(link)
+    confirm(page)
     wait_live(page)
     assert page.evaluate("location.href") == f"{server.url}/dashboard"
     assert all(link.partition("#")[2] not in url for url in page.urls if "#" not in url)
     other = browser.page()
     other.goto(link)
+    confirm(other)
     other.wait("document.getElementById('login-error').textContent", "the link is rejected")
     assert "already used" in other.text("#login-error")
+    assert_clean(page, server.url)
+
+
+def test_a_link_signs_in_only_when_the_user_agrees(browser: Browser, server: ServerProcess) -> None:
+    """The page shows whose link it is. Without a click nobody is signed in, and a session of
+    another user continues after a refusal; the link can still be used then."""
+    link = link_to(server)
+    page = browser.page()
+    page.goto(link)
+    page.wait("!document.getElementById('confirm').hidden", "the page asks before it signs in")
+    assert page.text("#confirm-user") == "restow-admin"
+    assert focused(page) == "confirm-yes"
+    session = "fetch('/dashboard/session').then((answer) => answer.json()).then(({user}) => user)"
+    assert page.evaluate(session) is None
+    page.click("#confirm-no")
+    page.wait("!document.getElementById('login').hidden", "the sign-in form is shown")
+    assert page.evaluate(session) is None
+    page.goto(link)
+    confirm(page)
+    wait_live(page)
+    assert page.evaluate(session) == "restow-admin"
+    # The link of another user, which the browser is made to open.
+    code, answer = server.request(
+        "POST", "/dashboard/tickets", headers={"Impersonate-User": "mallory"}
+    )
+    assert code == 201, answer
+    page.goto(json.loads(answer)["url"])
+    page.wait("!document.getElementById('confirm').hidden", "the page asks again")
+    assert page.text("#confirm-user") == "mallory"
+    assert page.text("#confirm-current") == "You are signed in as restow-admin."
+    page.click("#confirm-no")
+    wait_live(page)
+    assert page.text("#who") == "restow-admin"
     assert_clean(page, server.url)
 
 

@@ -151,6 +151,22 @@ async def test_a_ticket_becomes_a_session_once(server: RunningServer, anyone: Ap
     assert "set-cookie" not in second.headers
 
 
+async def test_the_user_of_a_ticket_is_shown_before_it_is_used(
+    server: RunningServer, anyone: ApiClient
+) -> None:
+    """A dry run returns the user, sets no cookie, and leaves the ticket valid; an invalid ticket
+    gets a 401."""
+    ticket = await ticket_of(server.client)
+    for _ in range(2):
+        shown = await anyone.post("/dashboard/session", {"ticket": ticket, "dryRun": True})
+        assert (shown.status, shown.json["user"]) == (200, "admin")
+        assert "set-cookie" not in shown.headers
+    forged = await anyone.post("/dashboard/session", {"ticket": f"{ticket}x", "dryRun": True})
+    assert (forged.status, "user" in forged.json) == (401, False)
+    used = await anyone.post("/dashboard/session", {"ticket": ticket})
+    assert (used.status, used.json["user"]) == (201, "admin")
+
+
 async def test_a_session_has_the_permissions_of_the_ticket(
     server: RunningServer, anyone: ApiClient
 ) -> None:

@@ -4,7 +4,7 @@ import { byId, set, setText } from "./dom.js";
 import { Channel, Feed } from "./feed.js";
 import { HashNames } from "./hashes.js";
 import { Model } from "./model.js";
-import { currentUser, enterWithTicket, enterWithToken, leave, takeTicket } from "./session.js";
+import { currentUser, enterWithTicket, enterWithToken, leave, takeTicket, userOfTicket } from "./session.js";
 import { startTheme } from "./theme.js";
 import { announce, drawEvents, drawLanes } from "./views/history.js";
 import { Matrix } from "./views/matrix.js";
@@ -166,6 +166,25 @@ async function start() {
   void page.feed.run();
 }
 
+// Returns whether the user has agreed and is signed in.
+async function confirmLink(ticket) {
+  const user = await userOfTicket(ticket);
+  const current = (await currentUser()).user;
+  setText(byId("confirm-user"), user);
+  setText(byId("confirm-current"), current && current !== user ? `You are signed in as ${current}.` : "");
+  setText(byId("state"), "signed out");
+  set(byId("state"), "data-state", "out");
+  set(byId("confirm"), "hidden", false);
+  byId("confirm-yes").focus();
+  const isConfirmed = await new Promise((resolve) => {
+    byId("confirm-yes").addEventListener("click", () => resolve(true));
+    byId("confirm-no").addEventListener("click", () => resolve(false));
+  });
+  set(byId("confirm"), "hidden", true);
+  if (isConfirmed) await enterWithTicket(ticket);
+  return isConfirmed;
+}
+
 byId("login-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const field = byId("token");
@@ -193,8 +212,8 @@ startTheme(byId("theme"));
 setText(byId("place"), location.host);
 try {
   const ticket = takeTicket();
-  if (ticket) await enterWithTicket(ticket);
-  await start();
+  if (ticket && (await confirmLink(ticket))) location.reload();
+  else await start();
 } catch (error) {
   showLogin(error.message);
 }

@@ -31,13 +31,19 @@ export async function enterWithToken(token) {
   await enterWithTicket((await answer.json()).ticket);
 }
 
-export async function enterWithTicket(ticket) {
+export const enterWithTicket = (ticket) => sendTicket({ ticket });
+
+// The user of a ticket, which stays valid. A link can be anybody's, so the page asks before it signs in.
+export const userOfTicket = async (ticket) => (await sendTicket({ ticket, dryRun: true })).user;
+
+async function sendTicket(body) {
   const answer = await fetch(SESSION, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ticket }),
+    body: JSON.stringify(body),
   });
   if (!answer.ok) throw new Error(await messageOf(answer));
+  return answer.json();
 }
 
 /** End the session on all servers. */
