@@ -1,10 +1,10 @@
-"""Writes the generated pages of `docs/reference`: commands, metrics, APIs.
+"""Writes the generated pages of `docs/reference`: commands, metrics, APIs, limits.
 
     python -m tools.build_reference         # `make reference`
 
 Each page is generated from the program itself: the parsers of the command line, the collectors of
-a server that is started for it, the catalogue. A test compares the committed pages with the
-generated ones.
+a server that is started for it, the catalogue, the constants. A test compares the committed pages
+with the generated ones.
 
 Not here: any list of commands, metrics or kinds.
 """
@@ -33,6 +33,13 @@ from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.resource import Resource
 from restow.request.metrics import HealthMetrics
 from tests.support.encryption_files import write_encryption_file
+from tools.limits_reference import (
+    PACKAGES,
+    LimitRow,
+    listener_limits,
+    package_limits,
+    shown_value,
+)
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 NOTICE: Final = "<!-- Made by `make reference`. Change the program, not this page. -->"
@@ -65,6 +72,7 @@ def pages() -> dict[str, str]:
     return {
         "apis.md": _page(apis(builtin_catalog())),
         "commands.md": _page(commands(whole_tree(make_whole_parser()))),
+        "limits.md": _page(limits()),
         "metrics.md": _page(metrics()),
     }
 
@@ -284,6 +292,27 @@ def _labels(family: Metric) -> tuple[str, ...]:
 
 
 # APIs.
+
+
+def limits() -> Iterator[str]:
+    """The numbers of all limits, by the package that enforces them."""
+    yield "# Limits of a server"
+    yield (
+        "Use this page to look up a number; for the most important limits, and how to change them,"
+        " see [limits and fairness](../how-to/limits.md). Limits with an option are in"
+        " [commands](commands.md). Names contain the unit, if there is one."
+    )
+    yield "## Connections and requests"
+    yield _limit_table(list(listener_limits()))
+    for package in PACKAGES:
+        if rows := list(package_limits(package)):
+            yield f"## {package}"
+            yield _limit_table(rows)
+
+
+def _limit_table(rows: Sequence[LimitRow]) -> str:
+    names = [(f"`{row.name}`", shown_value(row), row.place, row.about or NONE) for row in rows]
+    return _table(("limit", "value", "module", "about"), names)
 
 
 def apis(catalog: Catalog) -> Iterator[str]:

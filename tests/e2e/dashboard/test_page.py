@@ -143,7 +143,7 @@ def test_a_link_can_be_used_once(browser: Browser, server: ServerProcess) -> Non
 
 
 def test_a_link_signs_in_only_when_the_user_agrees(browser: Browser, server: ServerProcess) -> None:
-    """The page shows whose link it is. Without a click nobody is signed in, and a session of
+    """The page shows whose link it is. Without a click it signs in no user, and a session of
     another user continues after a refusal; the link can still be used then."""
     link = link_to(server)
     page = browser.page()
