@@ -57,6 +57,9 @@ AUTHENTICATED_RECORDS_AT_ONCE_MAX: Final = 64
 """Records decrypted at once for an authenticated connection: if long, more than one socket read."""
 EMPTY_RECORDS_MAX: Final = 32
 """Records without data in a row, such as KeyUpdate messages. More ends the connection."""
+HELLO_BYTES_MAX: Final = 8 * 1024
+"""Bytes of a ClientHello that are kept to repeat a handshake without the session that the client
+offered; with a longer one, the handshake fails instead."""
 HEADER_BYTES: Final = 5
 """Size of a record's header; its last two bytes are the length of the rest."""
 
@@ -259,7 +262,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._record_bytes -= len(piece)
         self._incoming.write(piece)
         if self._hello is not None:
-            self._hello += piece
+            self._hello = self._hello + piece if len(self._hello) < HELLO_BYTES_MAX else None
         return True
 
     def _note_empty(self) -> bool:

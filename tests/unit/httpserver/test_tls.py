@@ -188,6 +188,29 @@ async def test_sessions_are_not_resumed(
     assert [each.common_name if each else "" for each in shown] == ["localhost"] * 4
 
 
+async def test_a_long_client_hello_is_not_kept(
+    harness: Harness, certificates: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit nothing is held for a second handshake: the offer of a session fails, and
+    drops the session, so that the client can connect again."""
+    monkeypatch.setattr("restow.httpserver.tls_connection.HELLO_BYTES_MAX", 1)
+    listener = await harness.start(tls=material(certificates))
+    context = client_context(certificates.ca_file)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def ask(session: ssl.SSLSession | None) -> ssl.SSLSession | None:
+        found, _, _ = await asyncio.to_thread(
+            ask_again, listener.port, context, session, named=True, piece=1
+        )
+        return found
+
+    session = await ask(None)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await ask(session)
+    await ask(session)
+    assert len(harness.app.seen) == 2
+
+
 CBC: Final = "ECDHE-ECDSA-AES128-SHA256:ECDHE-RSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA384"
 
 
