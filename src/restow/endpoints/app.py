@@ -47,7 +47,7 @@ from restow.httpserver import (
 )
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Resource
-from restow.request.context import ANONYMOUS, Context, User
+from restow.request.context import ANONYMOUS, Context
 from restow.request.limits import InFlight, RequestLimits, hold_slot
 from restow.request.metrics import Metrics
 from restow.request.parameters import check_parameters, check_timeout
@@ -114,8 +114,11 @@ class App:
         limits = limits or RequestLimits()
         self.in_flight: Final = InFlight(clock.monotonic, limits.in_flight)
         self._routes = Routes(limits.deadlines)
-        outcomes = RequestOutcomes(clock, metrics, audit, sender_of=self._sender_of)
+        outcomes = RequestOutcomes(
+            clock, metrics, audit, audit_ids=self._audit_ids, authentication=authentication
+        )
         self._failed, self._counted = outcomes.failed, outcomes.counted
+        self.refused: Final = outcomes.refused
         self._short_gets = ShortGets(
             server,
             authorizer=authorizer,
@@ -229,23 +232,6 @@ class App:
         except StatusError as error:
             answer = error_answer(context, error)
         return self._counted(context, request, answer)
-
-    def refused(self, request: HttpRequest, answer: HttpResponse) -> None:
-        """Record a request that the listener has refused before its head was accepted."""
-        request.answer_lines = self._audit_ids.line()
-        if self._audit is not None:
-            self._audit.refused(request, None, answer)
-
-    def _sender_of(self, request: HttpRequest) -> User | None:
-        """The user of a request whose path is invalid, for the audit log; None if that is not known
-        at once."""
-        try:
-            user = self._authentication.authenticate(request)
-        except (StatusError, DoAgain):
-            return None
-        if user is not ANONYMOUS:
-            request.peer.is_known = True
-        return user
 
     @staticmethod
     def _context_of(request: HttpRequest, route: Route) -> Context:

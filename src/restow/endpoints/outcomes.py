@@ -7,7 +7,6 @@ All errors are converted to API errors in `as_status`. Not here: the encoding of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from restow.aio import Clock
@@ -15,10 +14,11 @@ from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status import of_machinery_error
 from restow.apimachinery.status_error import StatusError
-from restow.audit import Auditor
+from restow.audit import AuditIds, Auditor
+from restow.authentication import Authentication
 from restow.httpserver import HttpRequest, HttpResponse
-from restow.registry.errors import translate
-from restow.request.context import Context, User
+from restow.registry.errors import DoAgain, translate
+from restow.request.context import ANONYMOUS, Context, User
 from restow.request.metrics import Metrics
 from restow.request.responses import error_answer
 from restow.storage.errors import StorageError
@@ -37,13 +37,14 @@ class RequestOutcomes:
         metrics: Metrics,
         audit: Auditor | None,
         *,
-        sender_of: Callable[[HttpRequest], User | None],
+        audit_ids: AuditIds,
+        authentication: Authentication,
     ) -> None:
-        """`sender_of` returns the user of a request that has no context; None if unknown."""
         self._clock = clock
         self._metrics = metrics
         self._audit = audit
-        self._sender_of = sender_of
+        self._audit_ids = audit_ids
+        self._authentication = authentication
 
     def failed(self, context: Context | None, error: Exception) -> HttpResponse:
         """The response for an error."""
@@ -81,6 +82,23 @@ class RequestOutcomes:
         else:
             self._audit.refused(request, self._sender_of(request), answer)
         return answer
+
+    def refused(self, request: HttpRequest, answer: HttpResponse) -> None:
+        """Record a request that the listener has refused before its head was accepted."""
+        request.answer_lines = self._audit_ids.line()
+        if self._audit is not None:
+            self._audit.refused(request, None, answer)
+
+    def _sender_of(self, request: HttpRequest) -> User | None:
+        """The user of a request whose path is invalid, for the audit log; None if that is not known
+        at once."""
+        try:
+            user = self._authentication.authenticate(request)
+        except (StatusError, DoAgain):
+            return None
+        if user is not ANONYMOUS:
+            request.peer.is_known = True
+        return user
 
 
 def as_status(error: Exception) -> StatusError:
