@@ -139,8 +139,8 @@ class DashboardPages:
         body = _read_ticket(context)
         found = self._sessions.open_ticket(body.ticket)
         if found is not None and body.dry_run:
-            user, expires = _acting(found.user).name, found.expires.isoformat()
-            return _json(200, {"user": user, "expires": expires})
+            user = _acting(found.user).name
+            return _json(200, {"user": user, "expires": found.expires.isoformat()})
         if found is None or not await self._used.use(found.nonce, found.expires):
             # Not the text for an invalid token, but no more specific than that.
             return _json(401, {"message": _TICKET_REJECTED})

@@ -47,7 +47,7 @@ from restow.httpserver import (
 )
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Resource
-from restow.request.context import ANONYMOUS, Context
+from restow.request.context import Context
 from restow.request.limits import InFlight, RequestLimits, hold_slot
 from restow.request.metrics import Metrics
 from restow.request.parameters import check_parameters, check_timeout
@@ -98,7 +98,6 @@ class App:
     ) -> None:
         """`nonresources` is called with this app, through which its pages may send requests."""
         self._server = server
-        self._authentication = authentication
         self._nonresources = nonresources(self)
         self._metrics = metrics
         self._barrier = barrier
