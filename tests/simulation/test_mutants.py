@@ -14,8 +14,8 @@ from tests.support.sim.play import play_plan, shrink
 pytestmark = pytest.mark.area("simulation")
 
 SEEDS: dict[str, int] = {
-    "no-fence": 4,
-    "fence-on-updates": 4,
+    "no-fence": 9,
+    "fence-on-updates": 9,
     "check-then-write": 9,
     "no-barrier": 0,
     "fence-is-conflict": 9,
