@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from restow.admission.review import kind_of
 from restow.apimachinery.protobuf_encode import encode, write_envelope
 from restow.kinds.types import load_types
+from restow.registry.write_options import RETRIES_MAX
+from restow.storage.interface import Key, Outcome, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import NS, start_server
@@ -229,6 +232,50 @@ async def test_a_budget_bounds_evictions(api: ApiClient) -> None:
     state = (await api.get(f"{BUDGETS}/p")).json["status"]
     assert (state["disruptionsAllowed"], list(state["disruptedPods"])) == (0, ["a"])
     assert state["conditions"][0]["reason"] == "InsufficientPods"
+
+
+class Contended(MemoryStorage):
+    """A store in which, while `is_contended`, the pod changes before each transaction on it except
+    the fifth, so that an eviction sets its condition and its delete is contended as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_contended = False
+        self.attempts = 0
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        key = Key("/registry/pods/default/a")
+        is_on_pod = any(each.key == key for each in transaction.guards)
+        self.attempts += is_on_pod and self.is_contended
+        if is_on_pod and self.is_contended and self.attempts != 5:
+            item = await self.get(key)
+            assert item is not None
+            obj = orjson.loads(item.value)
+            obj["metadata"]["labels"] = {"count": str(self.attempts)}
+            await super().commit(Transaction(writes=(Put(key, orjson.dumps(obj)),)))
+        return await super().commit(transaction)
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+async def test_all_writes_of_an_eviction_share_one_retry_limit(driver: str, phase: str) -> None:
+    """One eviction, of a pending or a running pod, sends the store at most two transactions (its
+    condition and its delete) and `RETRIES_MAX` retries."""
+    assert driver == "memory"
+    storage = Contended()
+    server = await start_server(storage)
+    try:
+        api = server.client
+        await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        await make(api, nodeName="n")
+        if phase == "Running":
+            await run(api, ready=True)
+        storage.is_contended = True
+        reply = await api.post(f"{POD}/eviction", eviction())
+        assert reply.reason in ("ServerTimeout", "Conflict"), reply.message
+        assert 5 < storage.attempts <= RETRIES_MAX + 2
+    finally:
+        storage.is_contended = False
+        await server.stop()
 
 
 async def test_budgets_with_a_stale_status(api: ApiClient) -> None:

@@ -63,7 +63,7 @@ async def bind(server: Server, context: Context) -> HttpResponse:
         subresource=BINDING,
         is_patch=True,
         # As in Kubernetes: no manager owns the field.
-        options=ObjectWriteOptions(manager=None, dry_run=dry_run),
+        options=ObjectWriteOptions(manager=None, dry_run=dry_run, retries=context.retries),
     )
     return done(context)
 

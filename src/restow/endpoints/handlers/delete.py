@@ -20,6 +20,7 @@ from restow.endpoints.representations import respond_in_form
 from restow.httpserver.response import Answer, HttpResponse
 from restow.registry.store import DeleteOptions, ObjectWriteOptions, Written
 from restow.registry.watch_cache import CachedObjects, Entry
+from restow.registry.write_options import Retries
 from restow.request.bodies import decoded
 from restow.request.context import Context
 from restow.request.delete_options import read_options
@@ -54,7 +55,7 @@ async def delete(server: Server, context: Context) -> HttpResponse:
         info.version,
         path,
         sent_options,
-        options=_write_options(server, context, sent_options),
+        options=_write_options(server, context, sent_options, context.retries),
     )
     if not written.removed or resource.kind.returns_deleted:
         body = written.body
@@ -134,7 +135,8 @@ async def _delete_all(
                     info.version,
                     path,
                     sent_options,
-                    options=_write_options(server, context, sent_options),
+                    # Each object has its own retries: they are independent writes.
+                    options=_write_options(server, context, sent_options, Retries()),
                 )
                 for path in some
             ),
@@ -148,11 +150,13 @@ async def _delete_all(
     return deleted
 
 
-def _write_options(server: Server, context: Context, sent: DeleteOptions) -> ObjectWriteOptions:
+def _write_options(
+    server: Server, context: Context, sent: DeleteOptions, retries: Retries
+) -> ObjectWriteOptions:
     asked = server.admission.for_request(context, "DELETE")
     review = None if asked is None else asked.review_delete
     return ObjectWriteOptions(
-        review=review, dry_run=sent.dry_run, run_long=server.offload.of(context)
+        review=review, dry_run=sent.dry_run, retries=retries, run_long=server.offload.of(context)
     )
 
 

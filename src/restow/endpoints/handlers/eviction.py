@@ -36,8 +36,6 @@ from restow.registry.store import DeleteOptions, ObjectWriteOptions
 from restow.registry.strategy import timestamp
 from restow.request.context import Context
 
-ATTEMPTS_MAX: Final = 20
-"""How often an eviction is retried with a pod that changed before it could be deleted."""
 DISRUPTED_PODS_MAX: Final = 2000
 """Evictions that the disruption controller has not confirmed yet."""
 BUDGET_RETRY_AFTER_SECONDS: Final = 10
@@ -74,12 +72,13 @@ class _Evicting:
     def __init__(self, server: Server, context: Context, options: DeleteOptions) -> None:
         self._server = server
         self._options = options
+        self._retries = context.retries
         self._pods = pods_of(server)
         self._namespace, self._name = context.info.namespace, context.info.name
         self._path = self._pods.path_of(self._namespace, self._name)
 
     async def run(self) -> None:
-        for _ in range(ATTEMPTS_MAX):
+        while True:
             pod = await stored_object(self._server, self._pods, self._namespace, self._name)
             if not _may_ignore_budgets(pod):
                 await self._evict_running(pod)
@@ -93,7 +92,8 @@ class _Evicting:
                     raise
             else:
                 return
-        raise status.server_timeout(self._pods.kind.group_resource, "create")
+            if not self._retries.take():
+                raise status.server_timeout(self._pods.kind.group_resource, "create")
 
     async def _evict_running(self, pod: Object) -> None:
         budget = await self._budget_of(pod)
@@ -118,8 +118,7 @@ class _Evicting:
             _decremented(self._name, now=now),
             subresource="status",
             is_patch=True,
-            # As in Kubernetes: no manager owns the field.
-            options=ObjectWriteOptions(manager=None, dry_run=self._options.dry_run),
+            options=self._write_options(),
         )
         await self._delete(self._options)
 
@@ -161,11 +160,18 @@ class _Evicting:
                 _with_disruption_target(options, now=now),
                 subresource=EVICTION,
                 is_patch=True,
-                options=ObjectWriteOptions(manager=None),
+                options=self._write_options(),
             )
             if version and not written.removed:
                 version = _resource_version(written.body)
-        await store.delete(self._pods, "v1", self._path, replace(options, resource_version=version))
+        sent = replace(options, resource_version=version)
+        await store.delete(self._pods, "v1", self._path, sent, options=self._write_options())
+
+    def _write_options(self) -> ObjectWriteOptions:
+        """As in Kubernetes, no manager owns the fields. All writes share the request's retries."""
+        return ObjectWriteOptions(
+            manager=None, dry_run=self._options.dry_run, retries=self._retries
+        )
 
 
 def _resource_version(body: bytes) -> str:
