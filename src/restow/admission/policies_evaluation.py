@@ -126,7 +126,7 @@ class _Evaluation:
         return EvaluationOutcome(outcome.value, cost)
 
     def _run(self, expression: Expression, trial: Trial | None) -> EvaluationOutcome:
-        self._named.trial = trial
+        self._named.begin(trial)
         try:
             # A copy, because an expression that fails inside a loop leaves the loop variable
             # behind.

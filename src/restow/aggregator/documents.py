@@ -172,7 +172,7 @@ class RemoteDocuments:
         if {api.group_version for api in known.documents.apis} == {
             api.group_version for api in apis
         }:
-            known.documents.apis = tuple(apis)
+            known.documents.renew(apis)
             return False
         known.documents.replace(apis)
         return True

@@ -108,6 +108,10 @@ class BackendDocuments:
         self._without_v3: dict[GroupVersion, bytes] = {}
         """Group versions without an OpenAPI v3 document, with the hash of their v2 source."""
 
+    def renew(self, apis: Sequence[RemoteApi]) -> None:
+        """Set APIs of the same group versions; what was read of them stays."""
+        self.apis = tuple(apis)
+
     def replace(self, apis: Sequence[RemoteApi]) -> None:
         """Set the APIs of the backend; all of them are read again."""
         self.apis = tuple(apis)

@@ -391,7 +391,7 @@ class Plugin:
         if secret in envelope.source:
             return "failed to rotate DEK: the plug-in does not encrypt"
         seed = self._seed(secret, envelope)
-        seed.is_proven = True
+        seed.trust()
         problem = await self._prove(seed, key_id)
         if problem:
             return problem

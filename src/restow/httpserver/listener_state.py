@@ -259,6 +259,10 @@ class ListenerState:
         if self.quick is not None:
             self.quick_head = STATUS_LINES[200] + self.date_line + self.quick.headers
 
+    def begin_refusing(self) -> None:
+        """Refuse all new connections."""
+        self.refusing = True
+
     def begin_stop(self) -> None:
         """Make the next response of each connection its last, and disable quick responses, which
         never close the connection."""

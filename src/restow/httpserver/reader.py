@@ -86,6 +86,7 @@ class RequestReader:
         "_chunks",
         "_chunks_bytes",
         "_data",
+        "_head_bytes",
         "_head_end",
         "_held_bytes",
         "_holder",
@@ -101,7 +102,6 @@ class RequestReader:
         "_scanner",
         "_skipped",
         "block",
-        "head_bytes",
         "phase",
     )
 
@@ -124,7 +124,7 @@ class RequestReader:
         # The latest header lines: clients repeat them, and equal bytes need no second parse.
         self.block: HeaderBlock | None = None
         # Size of the last head that was parsed.
-        self.head_bytes = 0
+        self._head_bytes = 0
         self._other: HeaderBlock | None = None
         # The request whose body is incomplete.
         self._request: HttpRequest | None = None
@@ -334,7 +334,7 @@ class RequestReader:
             raise refuse_method(method)
         parser = HeadParser(self._limits)
         block = parser.parse_head(head, raw=raw, minor=minor)
-        self.head_bytes = len(head)
+        self._head_bytes = len(head)
         if not raw:
             block.minor = b""
             block.is_plain = False
@@ -417,6 +417,11 @@ class RequestReader:
             )
         elif LINE_BEGIN.match(partial) is None and partial != b"\r":  # half an empty line
             raise RequestRefused(400, "malformed request line")
+
+    def take_head_bytes(self) -> int:
+        """The size of the last head; 0 when it was taken already."""
+        taken, self._head_bytes = self._head_bytes, 0
+        return taken
 
     @property
     def _head_bytes_max(self) -> int:

@@ -121,8 +121,7 @@ class ResponseWriter(ConnectionWriter):
         if status not in (REFUSALS_OF_KNOWN if self.peer.is_known else REFUSALS):
             self._refusals = 0
             return
-        weight = 1 + self._reader.head_bytes // REFUSAL_BYTES
-        self._reader.head_bytes = 0
+        weight = 1 + self._reader.take_head_bytes() // REFUSAL_BYTES
         self._refusals += weight
         limits = self._shared.limits
         times = self._refusals - limits.refusals_free

@@ -165,7 +165,7 @@ class Listener:
         """Stop accepting, let requests in progress finish, end streams cleanly, close."""
         shared = self._shared
         shared.begin_stop()
-        shared.refusing = True
+        shared.begin_refusing()
         for port in self._ports:
             await port.close()
         if self._front is not None:

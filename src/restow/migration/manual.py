@@ -167,7 +167,7 @@ class ManualMigration:
         """The rules of the trigger, by StorageVersions alone: manual migrations do not poll."""
         settings = TriggerOptions(source=TriggerSource.STORAGE_VERSION)
         sources = Sources(self._client, settings, tasks=self._tasks, is_leader=lambda: True)
-        sources.following = following
+        sources.follow(following)
         reconciler = Reconciler(
             self._client,
             sources,
@@ -177,7 +177,7 @@ class ManualMigration:
             metrics=NO_TRIGGER_METRICS,
             census=None,
         )
-        reconciler.request_apis = tuple(each.resource for each in self._request_apis)
+        reconciler.use_apis([each.resource for each in self._request_apis])
         return reconciler
 
     async def __aenter__(self) -> Self:

@@ -120,11 +120,24 @@ class _Rate:
         return sum(objects for _, objects in self._pages) / RATE_SECONDS
 
 
+def _ignore(_name: str) -> None:
+    pass
+
+
 class ControllerMetrics(Collector):
     """Metrics of one controller process: `TriggerMetrics`, `MigratorMetrics`, and its own."""
 
-    def __init__(self, clock: Clock, *, resources_max: int = RESOURCES_MAX) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        on_success: Callable[[str], None] = _ignore,
+        on_trouble: Callable[[str], None] = _ignore,
+        resources_max: int = RESOURCES_MAX,
+    ) -> None:
+        """The callbacks get the name of a controller that has made progress, or has failed."""
         self.registry = CollectorRegistry()
+        self._on_success, self._on_trouble = on_success, on_trouble
         self._clock = clock
         self._resources: set[str] = set()
         self._resources_max = resources_max
@@ -136,9 +149,6 @@ class ControllerMetrics(Collector):
         self._decisions, self._trigger_failures, self._states = _Counts(), _Counts(), _Counts()
         self._leaders, self._restarts, self._events = _Counts(), _Counts(), _Counts()
         self._healthy: Callable[[], Mapping[str, bool]] = dict
-        self.on_success: Callable[[str], None] = _ignore
-        """Called with the name of a controller that has made progress."""
-        self.on_trouble: Callable[[str], None] = _ignore
         self.registry.register(self)
 
     # TriggerMetrics.
@@ -148,12 +158,12 @@ class ControllerMetrics(Collector):
 
     def failed(self, resource: str) -> None:
         self._trigger_failures.add()
-        self.on_trouble("trigger")
+        self._on_trouble("trigger")
 
     def states(self, *, agreed: int, split: int) -> None:
         self._states.put(agreed, "agreed")
         self._states.put(split, "split")
-        self.on_success("trigger")
+        self._on_success("trigger")
 
     # MigratorMetrics.
 
@@ -164,7 +174,7 @@ class ControllerMetrics(Collector):
         for outcome in ("rewritten", "unchanged", "settled", "failed"):
             self._objects.add(label, outcome, by=getattr(done, outcome))
         self._rates.setdefault(label, _Rate(self._clock)).add(done.scanned)
-        self.on_success("migrator")
+        self._on_success("migrator")
 
     def remaining(self, resource: str, count: int | None) -> None:
         label = self._known(resource)
@@ -331,10 +341,6 @@ class ControllerMetrics(Collector):
                 return OTHER
             self._resources.add(resource)
         return resource
-
-
-def _ignore(_name: str) -> None:
-    pass
 
 
 def _bare(name: str, about: str, labels: _Labels, counts: _Counts) -> Metric:

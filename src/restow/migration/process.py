@@ -85,8 +85,10 @@ class ControllersProcess:
         self._options = options
         self._runtime: Runtime = client.runtime
         clock = self._runtime.clock
-        self.metrics = ControllerMetrics(clock)
         self.health = ControllerHealth(clock)
+        self.metrics = ControllerMetrics(
+            clock, on_success=self.health.succeed, on_trouble=self.health.have_trouble
+        )
         self.recorder = EventRecorder(
             client,
             component="restow-controllers",
@@ -94,8 +96,6 @@ class ControllersProcess:
             on_written=self.metrics.event_written,
             on_dropped=self.metrics.event_dropped,
         )
-        self.metrics.on_success = self.health.succeed
-        self.metrics.on_trouble = self.health.have_trouble
         self.metrics.health(self.health.states)
         self._parts = [self._led(part) for part in make_parts(self.recorder, self.metrics)]
         self._undo = AsyncExitStack()

@@ -107,7 +107,7 @@ class ObjectReader:
     def forget(self, resource: Resource) -> None:
         """Drop the state of a custom resource that was removed or replaced. Its watches end."""
         assert resource.origin is not None, resource.kind.group_resource
-        resource.origin.is_replaced = True
+        resource.origin.mark_replaced()
         self._splicers.pop(resource.root, None)
         self._caches.forget(resource.root)
         self._conversions.forget(resource)

@@ -169,6 +169,10 @@ class CrdOrigin:
         """Record that the CRD was written again with the same meaning."""
         self.revision = revision
 
+    def mark_replaced(self) -> None:
+        """Record that the resource was removed or replaced."""
+        self.is_replaced = True
+
     def begin_closing(self) -> None:
         """Record that the CRD is being deleted."""
         self.is_closing = True

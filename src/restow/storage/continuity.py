@@ -10,11 +10,11 @@ Not here: the identity that a store holds, and accepting a replaced store (`iden
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
+from restow.aio.events import EventChannel
 from restow.storage.errors import StoreReplaced
-from restow.storage.identity import ACCEPT_ADVICE, IdentityRecord
+from restow.storage.identity import ACCEPT_ADVICE, IdentityRecord, Seen
 from restow.storage.interface import REVISION_FIRST, Absent, Put, Revision, Transaction
 
 
@@ -40,7 +40,8 @@ class Continuity:
         """The id that the store must have (`identity`); empty: none was compared yet."""
         self.replaced: StoreReplaced | None = None
         """Why all calls are rejected: another etcd replied, or its revision decreased."""
-        self.on_replaced: Callable[[StoreReplaced], None] = lambda _error: None
+        self.replacements: EventChannel[[StoreReplaced]] = EventChannel()
+        """Emits why all calls are rejected, when that begins."""
 
     def check_usable(self) -> None:
         """Raises `StoreReplaced` while the store is not the one that was opened."""
@@ -110,4 +111,11 @@ class Continuity:
         """Reject every call from now on."""
         if self.replaced is None:
             self.replaced = StoreReplaced(text)
-            self.on_replaced(self.replaced)
+            self.replacements.emit(self.replaced)
+
+    def resume(self, seen: Seen) -> None:
+        """Accept the store as it was seen, and allow calls again."""
+        self.newest = seen.revision
+        self.cluster_id = int(seen.cluster_id, 16)
+        self.identity = "" if seen.record is None else seen.record.id
+        self.replaced = None

@@ -132,7 +132,7 @@ class GuardedWire(StoreWire, Continuity):
         self.has_seen_another = False
         """Whether a reply has shown that the store was replaced, or went back; whatever the
         production code has concluded."""
-        self.on_replaced = self._end_watches
+        self.replacements.subscribe(self._end_watches)
         self._answered: dict[int, Header] = {}
         """The header of the reply to each transaction that has arrived."""
         self._watches: dict[_GuardedWatch, None] = {}
@@ -275,10 +275,7 @@ class GuardedWire(StoreWire, Continuity):
         Continuity.block(self, str(problem))
 
     def unblock(self, seen: Seen) -> None:
-        self.newest = seen.revision
-        self.cluster_id = int(seen.cluster_id, 16)
-        self.identity = "" if seen.record is None else seen.record.id
-        self.replaced = None
+        self.resume(seen)
         self._end_watches(Compacted(seen.revision))
 
 

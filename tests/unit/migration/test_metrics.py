@@ -161,10 +161,12 @@ def _labels(found: Iterable[tuple[str, ...]], name: str, index: int) -> set[str]
 
 def test_successes_and_failures_are_passed_on() -> None:
     """The counted events also set the health of each controller."""
-    metrics = ControllerMetrics(SimulatedClock())
     events: list[tuple[str, str]] = []
-    metrics.on_success = lambda name: events.append(("success", name))
-    metrics.on_trouble = lambda name: events.append(("trouble", name))
+    metrics = ControllerMetrics(
+        SimulatedClock(),
+        on_success=lambda name: events.append(("success", name)),
+        on_trouble=lambda name: events.append(("trouble", name)),
+    )
     metrics.states(agreed=1, split=0)
     metrics.failed("pods")
     metrics.page(PODS, page(1))

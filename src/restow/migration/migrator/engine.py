@@ -386,7 +386,7 @@ class _Run:
             logger.info("%s cannot be counted: %s", self._job.resource.group_resource, error)
             return
         if page.remaining is not None or not page.continue_token:
-            self._progress.total = len(page.items) + (page.remaining or 0)
+            self._progress.expect(len(page.items) + (page.remaining or 0))
 
     # Completion.
 

@@ -43,6 +43,10 @@ class Progress:
         if position.objects is not None:
             self.total = position.objects
 
+    def expect(self, total: int) -> None:
+        """Set the estimated number of objects of a pass."""
+        self.total = total
+
     def skip_pause(self, now_seconds: float) -> None:
         """Exclude the time of a pause from the rate."""
         self._samples.clear()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -262,22 +262,24 @@ class _Run:
             del self.known[name]
         new = [name for name in now if name not in self.known]
         for name, each in now.items():
-            self.known.setdefault(name, Known(each)).found = each
+            self.known.setdefault(name, Known(each)).renew(each)
         if has_apis:
-            self._reconciler.request_apis = served_requests(found)
-            self._watch_apis(found)
+            apis = served_requests(found)
+            self._reconciler.use_apis(apis)
+            self._watch_apis(found, apis)
         for name in new:
             self.queue.add(name)
 
-    def _watch_apis(self, found: DiscoveredResources) -> None:
+    def _watch_apis(
+        self, found: DiscoveredResources, request_apis: Sequence[GroupVersionResource]
+    ) -> None:
         """Start watches on newly served APIs. Without watches there is only polling."""
-        sources = self._sources
-        is_wanted = sources.wants_storage_versions and sources.following is None
-        if is_wanted and has_storage_versions(found):
-            sources.following = StorageVersionWatch(self._client, on_change=self._wake)
-            self._tasks.spawn("storage versions", sources.following.run())
+        if self._sources.lacks_watch and has_storage_versions(found):
+            watch = StorageVersionWatch(self._client, on_change=self._wake)
+            self._sources.follow(watch)
+            self._tasks.spawn("storage versions", watch.run())
         served = {each.resource: each.verbs for each in found.resources}
-        for api in (STATES, *self._reconciler.request_apis):
+        for api in (STATES, *request_apis):
             if api not in self._watched and "watch" in served.get(api, ()):
                 self._watched.add(api)
                 # KEP-2343 4.16: an informer on migrations

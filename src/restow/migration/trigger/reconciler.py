@@ -9,7 +9,7 @@ Not here: when to reconcile, and retries.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
@@ -65,6 +65,10 @@ class Known:
     definition_due_seconds: float = 0.0
     """When its CRD is read again, if it has one: once per polling period."""
 
+    def renew(self, found: DiscoveredVersion) -> None:
+        """Take the entry of a newer discovery."""
+        self.found = found
+
 
 class Reconciler:
     """Reconciles resources, several concurrently. The tasks own the readings that they share."""
@@ -87,15 +91,18 @@ class Reconciler:
         self._clock: Clock = client.runtime.clock
         self._executor = Executor(client, recorder=recorder, metrics=metrics)
         self._requests = SharedReading("requests", self._read_requests, tasks=tasks)
-        self.request_apis: tuple[GroupVersionResource, ...] = ()
-        """The migration APIs; new migrations are created in the first."""
+        self._request_apis: tuple[GroupVersionResource, ...] = ()
+
+    def use_apis(self, request_apis: Sequence[GroupVersionResource]) -> None:
+        """Use these migration APIs from now on; new migrations are created in the first."""
+        self._request_apis = tuple(request_apis)
 
     async def reconcile(self, known: Known) -> float:
         """Decide and act until there is nothing to do; return the seconds until the next run.
 
         Raises NotKnownYet, Behind, a StatusError or a ClientError, which need a retry.
         """
-        if not self.request_apis:
+        if not self._request_apis:
             raise NotKnownYet("no migration API could be read yet")
         observer = await self._sources.observer(known.found)
         wait_seconds = self._options.reconcile_seconds
@@ -140,7 +147,7 @@ class Reconciler:
         known.is_agreed = _is_agreed(view)
         logger.debug("%s: %s", name, actions)
         observation = Observation(resource=resource, state=state, requests=requests)
-        acted = await self._executor.act(actions, observation, request_api=self.request_apis[0])
+        acted = await self._executor.act(actions, observation, request_api=self._request_apis[0])
         if acted.is_changed and view.lists_more:
             # This decision may only have reported; the next one must see the CRD again.
             known.definition_due_seconds = 0.0
@@ -170,7 +177,7 @@ class Reconciler:
     async def _read_requests(self) -> Requests:
         """All migrations of each API, by resource."""
         found: dict[GroupResource, list[Object]] = {}
-        for api in self.request_apis:
+        for api in self._request_apis:
             async for each in self._client.items(api):
                 found.setdefault(resource_of(each), []).append(each)
         return {name: tuple(each) for name, each in found.items()}

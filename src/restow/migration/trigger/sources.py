@@ -118,13 +118,22 @@ class Sources:
             "addresses", self._read_addresses, tasks=tasks
         )
         self._is_many = self._has_warned = False
-        self.following: StorageVersionWatch | None = None
+        self._following: StorageVersionWatch | None = None
         self.silent: set[str] = set()
         """Servers whose silence was logged."""
 
     @property
     def wants_storage_versions(self) -> bool:
         return self._options.source in {TriggerSource.AUTO, TriggerSource.STORAGE_VERSION}
+
+    @property
+    def lacks_watch(self) -> bool:
+        """Whether StorageVersions are a source, and no watch provides them yet."""
+        return self.wants_storage_versions and self._following is None
+
+    def follow(self, watch: StorageVersionWatch) -> None:
+        """Read StorageVersions from this watch, which the caller runs."""
+        self._following = watch
 
     def check(self, found: Discovery) -> bool:
         """Raise SourceMissing if the trigger cannot work with the APIs in discovery.
@@ -179,7 +188,7 @@ class Sources:
         Raises NotKnownYet before the first list of StorageVersions, and errors of the API.
         """
         name = resource.name.group_resource
-        following = self.following
+        following = self._following
         if self.wants_storage_versions and following is not None:
             if not following.is_synced:
                 raise NotKnownYet("the storage versions have not been listed yet")

@@ -80,7 +80,7 @@ class EtcdStorage:
         self._reader = EtcdReader(connection, self._tasks)
         self._committer = EtcdCommitter(connection, self._reader)
         self._hub: Hub | None = None
-        connection.on_replaced = self._on_replaced
+        connection.replacements.subscribe(self._on_replaced)
         if connection.options.has_files:
             self._tasks.spawn_loop("certificates", self._follow_files())
 
@@ -183,11 +183,7 @@ class EtcdStorage:
         self._connection.block(str(problem))
 
     def unblock(self, seen: Seen) -> None:
-        connection = self._connection
-        connection.newest = seen.revision
-        connection.cluster_id = int(seen.cluster_id, 16)
-        connection.identity = "" if seen.record is None else seen.record.id
-        connection.replaced = None
+        self._connection.resume(seen)
         if self._hub is not None:
             self._hub.restart(seen.revision)
 

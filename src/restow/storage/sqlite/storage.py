@@ -326,7 +326,8 @@ class SqliteStorage:
         self._refusal = None
         self._feed.unblock()
         if seen.revision < self.newest:
-            self._newest = self._writer.newest = seen.revision
+            self._newest = seen.revision
+            self._writer.accept(seen.revision)
             self._feed.reset(seen.revision, Compacted(seen.revision))
 
     def _note_replaced(self) -> None:

@@ -211,6 +211,10 @@ class SqliteWriter:
         self._check_forward(applied.before)
         return applied
 
+    def accept(self, revision: Revision) -> None:
+        """Continue from an accepted file at an older revision."""
+        self.newest = revision
+
     def _check_forward(self, revision: Revision) -> None:
         """Raises `StoreReplaced` for a file that is older than what was acknowledged."""
         if revision < self.newest:

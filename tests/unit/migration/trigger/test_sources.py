@@ -189,14 +189,15 @@ async def test_before_the_first_list_there_is_no_source() -> None:
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         at = sources(world, tasks, TriggerOptions())
-        at.following = StorageVersionWatch(world.client("s1"), on_change=lambda _resource: None)
+        watch = StorageVersionWatch(world.client("s1"), on_change=lambda _resource: None)
+        at.follow(watch)
         with pytest.raises(NotKnownYet):
             await at.observer(RESOURCE)
-        at.following.is_synced = True
+        watch.is_synced = True
         observer = await at.observer(RESOURCE)
         assert observer is not None
         assert observer.name == "discovery"
-        at.following.keeps_epochs = True
+        watch.keeps_epochs = True
         assert await at.observer(RESOURCE) is None
 
 

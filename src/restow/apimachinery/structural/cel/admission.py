@@ -274,8 +274,12 @@ class PolicyVariables(dict[str, Any]):
         self._failed = dict(failed or {})
         self.cost = 0
         """The cost since the last `take_cost`."""
-        self.trial: Trial | None = None
-        """Set while the reading expression runs as a trial. Variables evaluated then are kept."""
+        self._trial: Trial | None = None
+
+    def begin(self, trial: Trial | None) -> None:
+        """An expression that reads the variables begins, as a trial or not. Variables that are
+        evaluated during a trial are kept."""
+        self._trial = trial
 
     def take_cost(self) -> int:
         """Return and reset the cost since the last call."""
@@ -290,7 +294,7 @@ class PolicyVariables(dict[str, Any]):
             expression = self._expressions[name]
             self._failed[name] = f'variable "{name}" refers to itself'
             try:
-                outcome = expression.run(self._values(), trial=self.trial)
+                outcome = expression.run(self._values(), trial=self._trial)
             except BaseException:
                 del self._failed[name]  # its value is still unknown
                 raise

@@ -59,7 +59,7 @@ class Program:
         trial_cost_max = min(cost_max, max(trial.cost_left, 0))
         run = Evaluation(variables, trial_cost_max, cost_max)
         outcome = self._run(run)
-        trial.cost_left -= run.cost - (run.cost_max - trial_cost_max)
+        trial.spend(run.cost - (run.cost_max - trial_cost_max))
         return outcome
 
     def _run(self, run: Evaluation) -> EvaluationOutcome:

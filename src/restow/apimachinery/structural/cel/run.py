@@ -54,6 +54,9 @@ class Trial:
     def __init__(self, cost_max: int) -> None:
         self.cost_left = cost_max
 
+    def spend(self, cost: int) -> None:
+        self.cost_left -= cost
+
 
 Evaluate = Callable[[Evaluation], Any]
 
