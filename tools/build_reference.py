@@ -27,12 +27,12 @@ from restow.apiserver.audit_options import AuditOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, make_whole_parser
-from restow.cli.tree import Argument, CommandNode, Option, OptionGroup, whole_tree
 from restow.kinds.kind import VERBS_ALL, Subresource
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.resource import Resource
 from restow.request.metrics import HealthMetrics
 from tests.support.encryption_files import write_encryption_file
+from tools.command_tree import Argument, CommandNode, Option, OptionGroup, whole_tree
 from tools.limits_reference import (
     PACKAGES,
     LimitRow,

@@ -12,8 +12,8 @@ import pytest
 
 from restow.cli.completion import SHELLS, brief, make_script
 from restow.cli.main import COMMANDS, main, make_whole_parser
-from restow.cli.tree import CommandNode, whole_tree
 from restow.kinds.releases import shipped_releases
+from tools.command_tree import CommandNode, whole_tree
 
 ASK = """\
 source "$1"
