@@ -49,7 +49,6 @@ RECORDS: Final = {
     ),
     "an event with its encoded forms": ("WatchCacheEvent",),
     "an error that is decoded field by field": ("StatusError",),
-    "an overview that is filled part by part": ("ClusterOverview",),
     "what a test has observed": ("History", "WatchRecord"),
 }
 """Classes whose attributes other modules may assign, by reason. They hold data, and are not parts

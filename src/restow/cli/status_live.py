@@ -38,6 +38,7 @@ from restow.client import (
     DiscoveredResources,
     Informer,
     ListOptions,
+    Object,
     ObjectChange,
     WatchPolicy,
     key_of,
@@ -45,17 +46,15 @@ from restow.client import (
 from restow.localcluster.shutdown_signals import ShutdownSignals
 from restow.migration import migration_objects
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
-from restow.migration.overview import OBJECTS_MAX, look, read_stored, read_unread
-from restow.migration.overview_reader import (
-    groups_stored,
-    leader_seen,
-    migrations_seen,
-    resources_seen,
-    server_seen,
-    silent_apis,
-    unread_notes,
-    with_evidence,
+from restow.migration.overview import (
+    OBJECTS_MAX,
+    OverviewObjects,
+    build_overview,
+    look,
+    read_stored,
+    read_unread,
 )
+from restow.migration.overview_reader import unread_notes
 from restow.migration.overview_values import (
     ClusterOverview,
     ResourceSeen,
@@ -63,12 +62,7 @@ from restow.migration.overview_values import (
     StoredSeen,
 )
 from restow.migration.readability import Unread
-from restow.migration.remote_apis import (
-    API_SERVICES,
-    LEFT_ALONE_END,
-    left_alone_text,
-    remote_apis,
-)
+from restow.migration.remote_apis import API_SERVICES, LEFT_ALONE_END
 from restow.migration.times import time_text
 
 REFRESH_SECONDS: Final = 1.0
@@ -167,46 +161,33 @@ class LiveOverview:
         """Build the current overview."""
         await self._discover_again()
         assert self._discovered is not None, "not started"
-        moment = self._client.runtime.clock.wall()
         problems = self._problems()
-        view = ClusterOverview(
-            self._client.server,
-            moment,
-            notes=[*self._notes, *problems],
-            missing=[*self._missing, *problems],
-        )
-        found = [
+        requests = [
             each
             for name, informer in self._informers.items()
             if name.startswith("requests")
             for each in informer.objects()
         ]
-        view.migrations = migrations_seen(found, self._objects("states"))
-        if self._wanted:
-            chosen = {str(each) for each in self._wanted}
-            view.migrations = [each for each in view.migrations if each.resource in chosen]
-        view.servers = [server_seen(each, moment) for each in self._objects("servers")]
-        leaders = self._objects(TRIGGER_LEASE) + self._objects(MIGRATOR_LEASE)
-        view.leaders = [leader_seen(each, moment) for each in leaders]
-        view.servers.sort(key=lambda each: each.id)
-        view.migrations.sort(key=lambda each: (each.resource, each.name))
-        remote = remote_apis(self._objects("services"))
-        view.resources = resources_seen(
+        return build_overview(
+            ClusterOverview(
+                self._client.server,
+                self._client.runtime.clock.wall(),
+                stored=self._stored,
+                unread=self._unread,
+                notes=[*self._notes, *problems],
+                missing=[*self._missing, *problems],
+            ),
+            OverviewObjects(
+                states=self._objects("states"),
+                reports=self._objects("reports"),
+                requests=sorted(requests, key=_by_resource),
+                servers=sorted(self._objects("servers"), key=key_of),
+                leases=self._objects(TRIGGER_LEASE) + self._objects(MIGRATOR_LEASE),
+                services=self._objects("services"),
+            ),
             self._discovered,
-            self._objects("states"),
-            self._objects("reports"),
-            view.migrations,
             self._wanted,
-            remote=remote,
-            servers=view.servers,
         )
-        view.unread = self._unread
-        view.stored = self._stored
-        view.resources = with_evidence(view.resources, view.unread, view.stored)
-        view.notes += [*unread_notes(view.unread), *view.stored.notes]
-        silent = silent_apis(remote, self._objects("reports"))
-        view.notes += left_alone_text(silent, groups_stored(self._objects("states")))
-        return view
 
     def _made(self) -> dict[str, Informer]:
         """Create an informer for each resource that the server has."""
@@ -409,6 +390,10 @@ class Screen:
 def most_urgent(resources: Sequence[ResourceSeen], count: int) -> list[ResourceSeen]:
     """The `count` most urgent resources; equally urgent ones keep their order."""
     return sorted(resources, key=lambda each: _URGENCY.index(each.verdict))[:count]
+
+
+def _by_resource(migration: Object) -> tuple[str, str]:
+    return str(migration_objects.resource_of(migration)), key_of(migration).name
 
 
 def _stable_fields(value: Any) -> Any:

@@ -12,7 +12,8 @@ The result is for display only: the lists are of several moments. Not here: how 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import NotFound
@@ -42,6 +43,18 @@ OBJECTS_MAX: Final = 50_000
 """Limit of one list; a note reports omitted objects."""
 
 
+class OverviewObjects(NamedTuple):
+    """The objects that an overview shows: StorageStates, StorageVersions, migrations of either
+    API, identity leases, leases of controllers, and APIServices."""
+
+    states: list[Object]
+    reports: list[Object]
+    requests: list[Object]
+    servers: list[Object]
+    leases: list[Object]
+    services: list[Object]
+
+
 async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
     """Read the resources of these names, as users type them; without names, all.
 
@@ -49,40 +62,75 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
     """
     discovered = await client.discover()
     wanted = frozenset(discovered.find(name).group_resource for name in names)
-    view = ClusterOverview(client.server, client.runtime.clock.wall())
-    reader = _Reader(client, discovered, view)
+    moment = client.runtime.clock.wall()
+    reader = _Reader(client, discovered)
     for group_version, error in discovered.failures.items():
         reader.miss(f"{group_version} could not be read: {error}")
-    states = await reader.all_of(
-        STATES, "the persisted versions are not known: `restow controllers --install` adds it"
+    objects = OverviewObjects(
+        states=await reader.all_of(
+            STATES, "the persisted versions are not known: `restow controllers --install` adds it"
+        ),
+        reports=await reader.all_of(
+            STORAGE_VERSIONS,
+            "servers do not report what they write, so whether they agree is not known (on"
+            " Kubernetes: feature gate StorageVersionAPI and this API)",
+        ),
+        requests=await reader.requests(),
+        servers=await reader.identities(),
+        leases=await reader.leaders(),
+        services=await reader.all_of(API_SERVICES, ""),
     )
-    reports = await reader.all_of(
-        STORAGE_VERSIONS,
-        "servers do not report what they write, so whether they agree is not known (on Kubernetes:"
-        " feature gate StorageVersionAPI and this API)",
+    return build_overview(
+        ClusterOverview(
+            client.server,
+            moment,
+            unread=await read_unread(client, discovered, wanted),
+            stored=await read_stored(client, discovered),
+            notes=reader.notes,
+            missing=reader.missing,
+        ),
+        objects,
+        discovered,
+        wanted,
     )
-    view.migrations = migrations_seen(await reader.requests(), states)
-    view.servers = [server_seen(each, view.moment) for each in await reader.identities()]
-    view.leaders = [leader_seen(each, view.moment) for each in await reader.leaders()]
+
+
+def build_overview(
+    basis: ClusterOverview,
+    objects: OverviewObjects,
+    discovered: DiscoveredResources,
+    wanted: frozenset[GroupResource],
+) -> ClusterOverview:
+    """Add to `basis` what the objects show about the wanted resources; about all if none is."""
+    migrations = migrations_seen(objects.requests, objects.states)
     if wanted:
         chosen = {str(each) for each in wanted}
-        view.migrations = [each for each in view.migrations if each.resource in chosen]
-    remote = remote_apis(await reader.all_of(API_SERVICES, ""))
-    view.resources = resources_seen(
+        migrations = [each for each in migrations if each.resource in chosen]
+    servers = [server_seen(each, basis.moment) for each in objects.servers]
+    remote = remote_apis(objects.services)
+    resources = resources_seen(
         discovered,
-        states,
-        reports,
-        view.migrations,
+        objects.states,
+        objects.reports,
+        migrations,
         wanted,
         remote=remote,
-        servers=view.servers,
+        servers=servers,
     )
-    view.unread = await read_unread(client, discovered, wanted)
-    view.stored = await read_stored(client, discovered)
-    view.resources = with_evidence(view.resources, view.unread, view.stored)
-    view.notes += [*unread_notes(view.unread), *view.stored.notes]
-    view.notes += left_alone_text(silent_apis(remote, reports), groups_stored(states))
-    return view
+    silent = silent_apis(remote, objects.reports)
+    return replace(
+        basis,
+        resources=with_evidence(resources, basis.unread, basis.stored),
+        migrations=migrations,
+        servers=servers,
+        leaders=[leader_seen(each, basis.moment) for each in objects.leases],
+        notes=[
+            *basis.notes,
+            *unread_notes(basis.unread),
+            *basis.stored.notes,
+            *left_alone_text(silent, groups_stored(objects.states)),
+        ],
+    )
 
 
 async def read_stored(client: ApiClient, discovered: DiscoveredResources) -> StoredSeen:
@@ -110,18 +158,16 @@ async def read_unread(
 class _Reader:
     """Reads lists; a list that cannot be read is empty, with a note."""
 
-    def __init__(
-        self, client: ApiClient, discovered: DiscoveredResources, view: ClusterOverview
-    ) -> None:
+    def __init__(self, client: ApiClient, discovered: DiscoveredResources) -> None:
         self._client = client
         self._served = {each.resource for each in discovered.resources}
-        self._notes = view.notes
-        self._missing = view.missing
+        self.notes: list[str] = []
+        self.missing: list[str] = []
 
     def miss(self, note: str) -> None:
         """Note that data of the cluster is missing."""
-        self._notes.append(note)
-        self._missing.append(note)
+        self.notes.append(note)
+        self.missing.append(note)
 
     async def all_of(
         self,
@@ -133,7 +179,7 @@ class _Reader:
     ) -> list[Object]:
         if resource not in self._served:
             if without:
-                self._notes.append(f"the server has no {_words(resource)}: {without}")
+                self.notes.append(f"the server has no {_words(resource)}: {without}")
             return []
         found: list[Object] = []
         try:
@@ -158,7 +204,7 @@ class _Reader:
                 seen.add(each.group)
                 found += await self.all_of(each, "")
         if not seen:
-            self._notes.append(
+            self.notes.append(
                 "the server has no API for migrations: `restow controllers --install` adds it"
             )
         return found

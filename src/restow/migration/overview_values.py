@@ -147,7 +147,7 @@ class StoredSeen:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ClusterOverview:
     """All that `restow status` shows."""
 

@@ -153,11 +153,11 @@ def test_tables() -> None:
 
 def test_a_superseded_failure_is_only_counted() -> None:
     """A failure that a later migration superseded is not listed; JSON has it."""
-    seen = view()
-    seen.migrations = [
+    migrations = [
         migration("old", "Failed", is_superseded=True, failed_objects=[{"name": "o"}]),
         migration("new", "Succeeded"),
     ]
+    seen = replace(view(), migrations=migrations)
     lines = printed(200, seen)
     assert not any(line.startswith(("old", "failed in old")) for line in lines)
     assert any("migrations: 1 succeeded, 1 superseded" in line for line in lines)
