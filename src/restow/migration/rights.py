@@ -17,12 +17,8 @@ from typing import Any, Final, NamedTuple
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status_error import StatusError
 from restow.apis.coordination_v1 import GROUP as COORDINATION
-from restow.apis.internal_v1alpha1 import GROUP as INTERNAL
-from restow.apis.migration_v1alpha1 import GROUP as MIGRATION
-from restow.apis.resources import DEFINITIONS, IN_TREE_GROUP
 from restow.client import ApiClient, ConnectionFailed
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
-from restow.migration.remote_apis import API_SERVICES
 
 REVIEWS: Final = GroupVersionResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 IN_FLIGHT_MAX: Final = 8
@@ -54,197 +50,128 @@ class Right:
     """Whether the controllers cannot run without it. Others are checked only if it is served."""
 
 
+def _row(text: str, why: str, **more: Any) -> Right:
+    """A right, from `WHO VERBS RESOURCE.GROUP` as in a role."""
+    who, verbs, name = text.split()
+    resource, _, group = name.partition(".")
+    return Right(
+        group=group, resource=resource, verbs=tuple(verbs.split(",")), who=who, why=why, **more
+    )
+
+
 RIGHTS: Final = (
-    Right(
-        group=MIGRATION,
-        resource="storagestates",
-        verbs=("get", "list", "watch", "create", "patch"),
-        who="trigger",
-        why="maintains StorageStates; the patch is for its own annotation",
+    _row(
+        "trigger get,list,watch,create,patch storagestates.migration.k8s.io",
+        "maintains StorageStates; the patch is for its own annotation",
     ),
-    Right(
-        group=MIGRATION,
-        resource="storagestates/status",
-        verbs=("update",),
-        who="trigger",
-        why="writes the hashes and the heartbeat",
+    _row(
+        "trigger update storagestates/status.migration.k8s.io",
+        "writes the hashes and the heartbeat",
     ),
-    Right(
-        group=MIGRATION,
-        resource="storageversionmigrations",
-        verbs=("get", "list", "watch"),
-        who="both",
-        why="reads migrations",
+    _row("both get,list,watch storageversionmigrations.migration.k8s.io", "reads migrations"),
+    _row(
+        "trigger create,delete storageversionmigrations.migration.k8s.io",
+        "creates migrations, and deletes those that are obsolete",
     ),
-    Right(
-        group=MIGRATION,
-        resource="storageversionmigrations",
-        verbs=("create", "delete"),
-        who="trigger",
-        why="creates migrations, and deletes those that are obsolete",
+    _row(
+        "migrator patch storageversionmigrations.migration.k8s.io",
+        "writes position and proof, in annotations and spec.continueToken",
     ),
-    Right(
-        group=MIGRATION,
-        resource="storageversionmigrations",
-        verbs=("patch",),
-        who="migrator",
-        why="writes position and proof, in annotations and spec.continueToken",
+    _row(
+        "migrator patch storageversionmigrations/status.migration.k8s.io",
+        "writes conditions, progress, failed objects",
     ),
-    Right(
-        group=MIGRATION,
-        resource="storageversionmigrations/status",
-        verbs=("patch",),
-        who="migrator",
-        why="writes conditions, progress, failed objects",
-    ),
-    Right(
-        group=MIGRATION,
-        resource="storageversionmigrations/rewrite",
-        verbs=("create",),
-        who="migrator",
-        why="has a restow server rewrite a page",
+    _row(
+        "migrator create storageversionmigrations/rewrite.migration.k8s.io",
+        "has a restow server rewrite a page",
         is_needed=False,
     ),
-    Right(
-        group=IN_TREE_GROUP,
-        resource="storageversionmigrations",
-        verbs=("get", "list", "watch"),
-        who="both",
-        why="reads migrations of Kubernetes' own API",
+    _row(
+        "both get,list,watch storageversionmigrations.storagemigration.k8s.io",
+        "reads migrations of Kubernetes' own API",
         is_needed=False,
     ),
-    Right(
-        group=IN_TREE_GROUP,
-        resource="storageversionmigrations",
-        verbs=("create", "delete"),
-        who="trigger",
-        why="creates and deletes migrations where only that API is served",
+    _row(
+        "trigger create,delete storageversionmigrations.storagemigration.k8s.io",
+        "creates and deletes migrations where only that API is served",
         is_needed=False,
     ),
-    Right(
-        group=IN_TREE_GROUP,
-        resource="storageversionmigrations",
-        verbs=("patch",),
-        who="migrator",
-        why="writes position and proof, in annotations",
+    _row(
+        "migrator patch storageversionmigrations.storagemigration.k8s.io",
+        "writes position and proof, in annotations",
         is_needed=False,
     ),
-    Right(
-        group=IN_TREE_GROUP,
-        resource="storageversionmigrations/status",
-        verbs=("patch",),
-        who="migrator",
-        why="writes conditions",
+    _row(
+        "migrator patch storageversionmigrations/status.storagemigration.k8s.io",
+        "writes conditions",
         is_needed=False,
     ),
-    Right(
-        group=IN_TREE_GROUP,
-        resource="storageversionmigrations/rewrite",
-        verbs=("create",),
-        who="migrator",
-        why="has a restow server rewrite a page",
+    _row(
+        "migrator create storageversionmigrations/rewrite.storagemigration.k8s.io",
+        "has a restow server rewrite a page",
         is_needed=False,
     ),
-    Right(
-        group=INTERNAL,
-        resource="storageversions",
-        verbs=("get", "list", "watch"),
-        who="both",
-        why="reads whether servers agree on a version",
+    _row(
+        "both get,list,watch storageversions.internal.apiserver.k8s.io",
+        "reads whether servers agree on a version",
         is_needed=False,
     ),
-    Right(
-        group=DEFINITIONS.group,
-        resource="customresourcedefinitions",
-        verbs=("get",),
-        who="both",
-        why="reads the storedVersions of CRDs",
+    _row(
+        "both get customresourcedefinitions.apiextensions.k8s.io",
+        "reads the storedVersions of CRDs",
         is_needed=False,
     ),
-    Right(
-        group=DEFINITIONS.group,
-        resource="customresourcedefinitions/status",
-        verbs=("update",),
-        who="migrator",
-        why="removes versions from status.storedVersions after migrations",
+    _row(
+        "migrator update customresourcedefinitions/status.apiextensions.k8s.io",
+        "removes versions from status.storedVersions after migrations",
         is_needed=False,
     ),
-    Right(
-        group=API_SERVICES.group,
-        resource=API_SERVICES.resource,
-        verbs=("get",),
-        who="migrator",
-        why="skips resources of aggregated servers without storage versions",
+    _row(
+        "migrator get apiservices.apiregistration.k8s.io",
+        "skips resources of aggregated servers without storage versions",
         is_needed=False,
     ),
-    Right(
-        group=ANY,
-        resource=ANY,
-        verbs=("get", "list", "patch", "update"),
-        who="migrator",
-        why="lists objects to migrate, and rewrites them unchanged",
-        is_needed=False,  # an operator may grant it for some resources only
+    # An operator may grant it for some resources only.
+    _row(
+        "migrator get,list,patch,update *.*",
+        "lists objects to migrate, and rewrites them unchanged",
+        is_needed=False,
     ),
-    Right(
-        group="discovery.k8s.io",
-        resource="endpointslices",
-        verbs=("list",),
-        who="trigger",
+    _row(
+        "trigger list endpointslices.discovery.k8s.io",
+        "reads server addresses where storage versions are not reported",
         namespace="default",
-        why="reads server addresses where storage versions are not reported",
         is_needed=False,
     ),
-    Right(
-        group="",
-        resource="endpoints",
-        verbs=("get",),
-        who="trigger",
+    _row(
+        "trigger get endpoints",
+        "reads server addresses on older servers",
         namespace="default",
         names=("kubernetes",),
-        why="reads server addresses on older servers",
         is_needed=False,
     ),
-    Right(
-        group=COORDINATION,
-        resource="leases",
-        verbs=("create",),
-        who="both",
-        namespace=OWN,
-        why="leader election",
-    ),
-    Right(
-        group=COORDINATION,
-        resource="leases",
-        verbs=("get", "update"),
-        who="trigger",
+    _row("both create leases.coordination.k8s.io", "leader election", namespace=OWN),
+    _row(
+        "trigger get,update leases.coordination.k8s.io",
+        "leader election",
         namespace=OWN,
         names=(TRIGGER_LEASE,),
-        why="leader election",
     ),
-    Right(
-        group=COORDINATION,
-        resource="leases",
-        verbs=("get", "update"),
-        who="migrator",
+    _row(
+        "migrator get,update leases.coordination.k8s.io",
+        "leader election",
         namespace=OWN,
         names=(MIGRATOR_LEASE,),
-        why="leader election",
     ),
-    Right(
-        group="",
-        resource="events",
-        verbs=("create", "patch"),
-        who="both",
+    _row(
+        "both create,patch events",
+        "writes Events on starts, results and failures",
         namespace="default",
-        why="writes Events on starts, results and failures",
         is_needed=False,
     ),
-    Right(
-        group=DEFINITIONS.group,
-        resource="customresourcedefinitions",
-        verbs=("get", "create", "update"),
-        who="install",
-        why="installs the CRDs of migration.k8s.io",
+    _row(
+        "install get,create,update customresourcedefinitions.apiextensions.k8s.io",
+        "installs the CRDs of migration.k8s.io",
     ),
 )
 
