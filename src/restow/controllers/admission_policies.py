@@ -13,6 +13,7 @@ from typing import Any, Final
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers.object_updates import update_if_present
+from restow.controllers.objects_watch import Relisting, queue_changes
 from restow.controllers.policy_types import check
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
@@ -21,7 +22,6 @@ from restow.storage.interface import Batch, Revision
 
 GROUP: Final = "admissionregistration.k8s.io"
 POLICIES: Final = "validatingadmissionpolicies"
-RESYNC_SECONDS: Final = 300.0
 
 
 def hosts_policies(catalog: Catalog) -> bool:
@@ -29,7 +29,7 @@ def hosts_policies(catalog: Catalog) -> bool:
     return catalog.named(GROUP, POLICIES) is not None
 
 
-class PolicyController:
+class PolicyController(Relisting):
     """Keeps `status.observedGeneration` and `status.typeChecking`. An observer of all objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
@@ -48,16 +48,8 @@ class PolicyController:
             if not _is_observed(self._store.object_of(self._resource, entry, entry[1])):
                 self.queue.add(path)
 
-    async def resync(self) -> float:
-        """Queue policies whose current generation was not checked, periodically."""
-        await self.list_objects(Revision(0))
-        return RESYNC_SECONDS
-
     def on_batch(self, batch: Batch) -> None:
-        root = self._resource.root
-        for event in batch.events:
-            if event.key.startswith(root):
-                self.queue.add(event.key[len(root) :])
+        queue_changes(self.queue, self._resource.root, batch)
 
     async def reconcile(self, name: str) -> float | None:
         """Check one policy and write the result into its status."""

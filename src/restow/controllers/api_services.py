@@ -29,6 +29,7 @@ from restow.controllers.api_service_objects import (
 )
 from restow.controllers.object_keys import working_version
 from restow.controllers.object_updates import update_if_present
+from restow.controllers.objects_watch import Relisting
 from restow.kinds.builtin import api_service_priorities
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import ROOT as DEFINITIONS
@@ -41,7 +42,6 @@ from restow.storage.pages import items_below
 LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"
 ON_START: Final = "onstart"
 ALWAYS: Final = "true"
-RESYNC_SECONDS: Final = 300.0
 _EMPTY: Final = (None, False, "")
 
 
@@ -50,14 +50,12 @@ def hosts_api_services(catalog: Catalog) -> bool:
     return catalog.of_kind(GROUP, KIND) is not None
 
 
-class ApiServiceController:
+class ApiServiceController(Relisting):
     """Keeps local APIServices in sync with the served group versions. An observer of all
     objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
-        resource = catalog.of_kind(GROUP, KIND)
-        assert resource is not None, "this release hosts no APIServices"
-        self._resource = resource
+        self._resource = catalog.required(GROUP, KIND)
         self._store = store
         self._storage = store.storage
         self._clock = runtime.clock
@@ -84,11 +82,6 @@ class ApiServiceController:
             self.queue.add(item.key.removeprefix(root))
         for name in (*self._built_in, *self._custom):
             self.queue.add(name)
-
-    async def resync(self) -> float:
-        """Queue them again periodically."""
-        await self.list_objects(Revision(0))
-        return RESYNC_SECONDS
 
     def on_batch(self, batch: Batch) -> None:
         """Handle changes of APIServices and CRDs."""

@@ -101,7 +101,7 @@ class CrdController:
         self._storage = store.storage
         self._clock = runtime.clock
         self._options = options or CrdControllerOptions()
-        self._definitions = _hosted(catalog)
+        self._definitions = catalog.required("apiextensions.k8s.io", "CustomResourceDefinition")
         self._claims = NameClaims(catalog)
         self._hosted_otherwise: set[str] = set()
         """CRDs that wait until no aggregated server hosts their resource."""
@@ -342,12 +342,6 @@ def _readable(item: Item) -> CustomResourceDefinition | None:
         return read_definition(item)
     except CrdUnreadable:
         return None  # logged when its event was handled
-
-
-def _hosted(catalog: Catalog) -> Resource:
-    resource = catalog.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
-    assert resource is not None, "this release hosts no CustomResourceDefinitions"
-    return resource
 
 
 def _naming(decision: NameDecision, old: list[conditions.Condition]) -> list[conditions.Condition]:

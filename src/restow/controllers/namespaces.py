@@ -102,8 +102,7 @@ class NamespaceController:
         self._catalog = catalog
         self._clock = runtime.clock
         self._places = ObjectLocations(catalog)
-        namespaces = catalog.of_kind("", "Namespace")
-        assert namespaces is not None, "every release hosts namespaces"
+        namespaces = catalog.required("", "Namespace")
         self._namespaces = namespaces
         self.queue: WorkQueue[str] = runtime.work_queue("namespace")
         self._waiting: set[str] = set()

@@ -8,16 +8,18 @@ all objects are read again. Not here: the observers.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from restow.aio import Runtime
+from restow.aio import Runtime, WorkQueue
 from restow.registry.reconcile_loops import repeat
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import Compacted
 from restow.storage.interface import Batch, Revision, Span, Storage, Watch
 
 RESTART_SECONDS: Final = 0.2
+RESYNC_SECONDS: Final = 300.0
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,26 @@ class ChangeObserver(Protocol):
 
     def on_batch(self, batch: Batch) -> None:
         """Handle changes, in order. A change that `list_objects` has read may be repeated."""
+
+
+class Relisting(ABC):
+    """An observer that queues its objects again periodically."""
+
+    @abstractmethod
+    async def list_objects(self, revision: Revision) -> None:
+        """Queue the existing objects."""
+
+    async def resync(self) -> float:
+        """Queue the existing objects again; return the seconds until the next time."""
+        await self.list_objects(Revision(0))
+        return RESYNC_SECONDS
+
+
+def queue_changes(queue: WorkQueue[str], root: str, batch: Batch) -> None:
+    """Queue the changed objects of a resource, by the part of their key below its root."""
+    for event in batch.events:
+        if event.key.startswith(root):
+            queue.add(event.key[len(root) :])
 
 
 class ObjectsWatch:

@@ -84,8 +84,7 @@ class ProxyTrustController:
     def __init__(
         self, store: ResourceStore, catalog: Catalog, runtime: Runtime, own: ProxyTrust
     ) -> None:
-        resource = catalog.of_kind("", "ConfigMap")
-        assert resource is not None, "every release hosts ConfigMap"
+        resource = catalog.required("", "ConfigMap")
         self._resource = resource
         self._path = resource.path_of(NAMESPACE, NAME)
         self._key = resource.key_of(self._path)

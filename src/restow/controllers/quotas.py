@@ -22,6 +22,7 @@ from restow.apimachinery import quotas
 from restow.apimachinery.quotas import Number, Quota
 from restow.controllers.object_keys import ObjectLocations
 from restow.controllers.object_updates import update_if_present
+from restow.controllers.objects_watch import RESYNC_SECONDS
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
@@ -30,7 +31,6 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Batch, Event, Revision, Span
 from restow.storage.pages import items_below, pages
 
-RESYNC_SECONDS: Final = 300.0
 SETTLE_SECONDS: Final = 75.0
 """More than the longest time between charge and commit of a create: a request has a minute."""
 REMOVAL_DELAY_SECONDS: Final = 0.05
@@ -86,16 +86,15 @@ class QuotaController:
         root = self._resource.root
         async for item in items_below(self._storage, root):
             self._note(item.key[len(root) :], item.value, item.revision)
-        await self.resync()
+        self.hosting_changed("")
 
     async def resync(self) -> float:
         """Queue all namespaces with quotas periodically."""
-        for namespace in self._known:
-            self.queue.add(namespace)
+        self.hosting_changed("")
         return RESYNC_SECONDS
 
     def hosting_changed(self, _group: str) -> None:
-        """Handle a change of the resources that this server hosts."""
+        """Queue all namespaces with quotas after a change of the resources of this server."""
         for namespace in self._known:
             self.queue.add(namespace)
 

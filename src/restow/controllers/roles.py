@@ -32,6 +32,7 @@ from restow.controllers.aggregated_roles import AggregatedRoles
 from restow.controllers.bootstrap_roles import Default, default_objects
 from restow.controllers.object_keys import working_version
 from restow.controllers.object_updates import update_if_present
+from restow.controllers.objects_watch import Relisting, queue_changes
 from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object, Resource
@@ -39,7 +40,6 @@ from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Batch, Revision
 
-RESYNC_SECONDS: Final = 300.0
 ATTEMPTS_MAX: Final = 3
 """Limit of the attempts to create or change an object that others change concurrently."""
 AT_ONCE_MAX: Final = 32
@@ -180,7 +180,7 @@ def _same(new: Object, old: Object) -> bool:
 # Aggregated roles.
 
 
-class RoleController:
+class RoleController(Relisting):
     """Fills ClusterRoles that have an aggregationRule. An observer of all objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
@@ -197,17 +197,9 @@ class RoleController:
     async def list_objects(self, revision: Revision) -> None:
         self.queue.add(ALL)
 
-    async def resync(self) -> float:
-        """Queue all roles periodically."""
-        self.queue.add(ALL)
-        return RESYNC_SECONDS
-
     def on_batch(self, batch: Batch) -> None:
         """Queue changed roles; the aggregated roles that select them are found by `reconcile`."""
-        root = self._resource.root
-        for event in batch.events:
-            if event.key.startswith(root):
-                self.queue.add(event.key[len(root) :])
+        queue_changes(self.queue, self._resource.root, batch)
 
     async def reconcile(self, key: str) -> float | None:
         """Process one role, or all of them. Aggregated roles that select it are queued next. The

@@ -16,8 +16,9 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers.corrections import Corrections
 from restow.controllers.object_keys import working_version
+from restow.controllers.objects_watch import Relisting
 from restow.registry.catalog import Catalog
-from restow.registry.resource import Object, Resource
+from restow.registry.resource import Object
 from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision
@@ -26,7 +27,6 @@ from restow.storage.pages import items_below
 TYPE: Final = "kubernetes.io/service-account-token"
 ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
 ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
-RESYNC_SECONDS: Final = 300.0
 _Wanted = tuple[dict[str, str], str]
 """Data, and the UID of the service account."""
 _TYPE_BYTES: Final = TYPE.encode()
@@ -35,7 +35,7 @@ SignAccountToken = Callable[[str, tuple[str, str], str], str]
 """Signs a token for the namespace, name and UID of a service account, and the Secret's name."""
 
 
-class ServiceAccountSecretController:
+class ServiceAccountSecretController(Relisting):
     """Fills and removes token Secrets of service accounts. An observer of all objects."""
 
     def __init__(
@@ -49,8 +49,8 @@ class ServiceAccountSecretController:
     ) -> None:
         self._store = store
         self._storage = store.storage
-        self._secrets = _hosted(catalog, "Secret")
-        self._accounts = _hosted(catalog, "ServiceAccount")
+        self._secrets = catalog.required("", "Secret")
+        self._accounts = catalog.required("", "ServiceAccount")
         self._certificates = certificates
         self._sign = sign
         self._corrections = Corrections("the certificates in the Secret", runtime.clock)
@@ -68,11 +68,6 @@ class ServiceAccountSecretController:
     def take_certificates(self, certificates: str) -> None:
         """Publish these CA certificates from the next resync on."""
         self._certificates = certificates
-
-    async def resync(self) -> float:
-        """Queue all token Secrets periodically."""
-        await self.list_objects(Revision(0))
-        return RESYNC_SECONDS
 
     def on_batch(self, batch: Batch) -> None:
         """Handle changes of token Secrets, and creates and deletes of service accounts."""
@@ -165,9 +160,3 @@ def _lacks(secret: Object, wanted: _Wanted) -> bool:
 
 def _encoded(text: str) -> str:
     return b64encode(text.encode()).decode()
-
-
-def _hosted(catalog: Catalog, kind: str) -> Resource:
-    resource = catalog.of_kind("", kind)
-    assert resource is not None, f"every release hosts {kind}"
-    return resource

@@ -13,6 +13,7 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers.corrections import Corrections
 from restow.controllers.object_keys import DELETING, read_metadata, working_version
+from restow.controllers.objects_watch import Relisting
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
@@ -29,7 +30,6 @@ DESCRIPTION: Final = (
     " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
     " guaranteed across distributions of Kubernetes clusters."
 )
-RESYNC_SECONDS: Final = 300.0
 CHANGED_SECONDS: Final = 0.1
 """When to retry a namespace that was changed concurrently."""
 
@@ -38,7 +38,7 @@ class _NamespaceChanged(Exception):
     """The namespace has changed since it was read."""
 
 
-class ServiceAccountController:
+class ServiceAccountController(Relisting):
     """Creates the default objects of namespaces. An observer of all objects."""
 
     def __init__(
@@ -46,9 +46,9 @@ class ServiceAccountController:
     ) -> None:
         self._store = store
         self._storage = store.storage
-        self._namespaces = _hosted(catalog, "Namespace")
-        self._accounts = _hosted(catalog, "ServiceAccount")
-        self._config_maps = _hosted(catalog, "ConfigMap")
+        self._namespaces = catalog.required("", "Namespace")
+        self._accounts = catalog.required("", "ServiceAccount")
+        self._config_maps = catalog.required("", "ConfigMap")
         self._certificates = certificates
         """May be replaced; published at the next resync."""
         self._corrections = Corrections("the certificates of the namespace", runtime.clock)
@@ -67,11 +67,6 @@ class ServiceAccountController:
     def take_certificates(self, certificates: str) -> None:
         """Publish these CA certificates from the next resync on."""
         self._certificates = certificates
-
-    async def resync(self) -> float:
-        """Queue every namespace periodically."""
-        await self.list_objects(Revision(0))
-        return RESYNC_SECONDS
 
     def on_batch(self, batch: Batch) -> None:
         """Handle new namespaces, and changes of their default objects."""
@@ -163,9 +158,3 @@ def _described(obj: Object) -> Object:
     metadata = obj["metadata"]
     annotations = {**(metadata.get("annotations") or {}), DESCRIPTION_NAME: DESCRIPTION}
     return {**obj, "metadata": {**metadata, "annotations": annotations}}
-
-
-def _hosted(catalog: Catalog, kind: str) -> Resource:
-    resource = catalog.of_kind("", kind)
-    assert resource is not None, f"every release hosts {kind}"
-    return resource

@@ -76,6 +76,12 @@ class Catalog:
         # A plain tuple is an equal key and cheaper: each create looks up the kind of its namespace.
         return self._by_kind.get((group, kind))  # type: ignore[call-overload, no-any-return]
 
+    def required(self, group: str, kind: str) -> Resource:
+        """Return a resource that every release of its user hosts."""
+        resource = self.of_kind(group, kind)
+        assert resource is not None, f"this release hosts no {kind}"
+        return resource
+
     def in_group(self, group: str) -> list[Resource]:
         return list(self._by_group.get(group, {}).values())
 

@@ -6,10 +6,10 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from restow.controllers.corrections import AT_ONCE_MAX
+from restow.controllers.objects_watch import RESYNC_SECONDS
 from restow.controllers.service_account_secrets import (
     ACCOUNT_NAME,
     ACCOUNT_UID,
-    RESYNC_SECONDS,
     TYPE,
     ServiceAccountSecretController,
 )

@@ -1,7 +1,8 @@
 """Every namespace has its default service account and the cluster's CA certificates."""
 
 from restow.controllers.corrections import AT_ONCE_MAX
-from restow.controllers.service_accounts import RESYNC_SECONDS, ServiceAccountController
+from restow.controllers.objects_watch import RESYNC_SECONDS
+from restow.controllers.service_accounts import ServiceAccountController
 from restow.storage.interface import Item, Key, Revision
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import Observed, World, open_world
