@@ -55,15 +55,14 @@ RECORDS: Final = {
 that a server is composed of."""
 UNRESOLVED: Final = {
     "aio/eager.py": "the protocol between futures and tasks of asyncio",
+    "apimachinery/message_tables.py": "descriptors of protobuf",
     "audit/records.py": "a stream or a tunnel",
     "cli/main.py": "parsed arguments",
     "client/transport.py": "a connection",
-    "encryption/kms_messages.py": "descriptors of protobuf",
     "endpoints/bundle.py": "a stream",
     "endpoints/handlers/eviction.py": "an error",
     "httpserver/tls.py": "a context of the ssl module",
     "storage/etcd/encoding.py": "messages of protobuf",
-    "storage/etcd/messages.py": "descriptors of protobuf",
     "storage/etcd/session.py": "messages of protobuf",
 }
 """Modules that assign attributes of objects whose class cannot be seen, and what these are."""

@@ -1,19 +1,17 @@
 """The messages of KMS v2 and the stored message, as a table.
 
-The table is converted to message classes when this module is imported, in a descriptor pool of its
-own. Two simplifications that the wire format permits: a map is a repeated message of key and value,
-and an enum is int32. Stored messages are validated here as in kube-apiserver.
-
-The classes are `Any` for the type checker, because their fields are created at run time.
+The table is converted to message classes when this module is imported. Two simplifications that the
+wire format permits: a map is a repeated message of key and value, and an enum is int32. Stored
+messages are validated here as in kube-apiserver.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from restow.apimachinery.message_tables import message_classes
 from restow.apimachinery.name_formats import subdomain_problem
 
 KEY_ID_BYTES_MAX: Final = 1024
@@ -25,55 +23,24 @@ AES_GCM_KEY: Final = 0
 HKDF_SEED: Final = 1
 """The source is a seed, from which each value's key is derived."""
 
-_PACKAGE: Final = "v2"
 _TABLE: Final = {
-    "Annotation": "1 key string, 2 value bytes",
-    "StatusRequest": "",
-    "StatusResponse": "1 version string, 2 healthz string, 3 key_id string",
-    "EncryptRequest": "1 plaintext bytes, 2 uid string",
-    "EncryptResponse": "1 ciphertext bytes, 2 key_id string, 3 annotations Annotation*",
-    "DecryptRequest": """
-        1 ciphertext bytes, 2 uid string, 3 key_id string, 4 annotations Annotation*
+    "v2.Annotation": "1 key string, 2 value bytes",
+    "v2.StatusRequest": "",
+    "v2.StatusResponse": "1 version string, 2 healthz string, 3 key_id string",
+    "v2.EncryptRequest": "1 plaintext bytes, 2 uid string",
+    "v2.EncryptResponse": "1 ciphertext bytes, 2 key_id string, 3 annotations v2.Annotation*",
+    "v2.DecryptRequest": """
+        1 ciphertext bytes, 2 uid string, 3 key_id string, 4 annotations v2.Annotation*
     """,
-    "DecryptResponse": "1 plaintext bytes",
-    "EncryptedObject": """
-        1 data bytes, 2 key_id string, 3 source bytes, 4 annotations Annotation*,
+    "v2.DecryptResponse": "1 plaintext bytes",
+    "v2.EncryptedObject": """
+        1 data bytes, 2 key_id string, 3 source bytes, 4 annotations v2.Annotation*,
         5 source_type int32
     """,
 }
 """Message -> its fields: number, name, type; an asterisk marks a repeated field."""
 
-_SCALARS: Final = {
-    "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
-    "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
-    "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
-}
-
-
-def _build() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3"
-    )
-    for name, fields in _TABLE.items():
-        message = file.message_type.add(name=name)
-        for text in filter(None, map(str.strip, fields.split(","))):
-            number, field_name, kind = text.split()
-            field = message.field.add(name=field_name, number=int(number))
-            field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-            kind = kind.removesuffix("*")
-            if kind in _SCALARS:
-                field.type = _SCALARS[kind]
-            else:
-                field.type, field.type_name = field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in _TABLE
-    }
-
-
-_CLASSES: Final = _build()
+_CLASSES: Final = message_classes(_TABLE)
 
 
 class KmsMethod(NamedTuple):
@@ -88,7 +55,9 @@ SERVICE: Final = "v2.KeyManagementService"
 
 
 def _method(name: str) -> KmsMethod:
-    return KmsMethod(f"/{SERVICE}/{name}", _CLASSES[f"{name}Request"], _CLASSES[f"{name}Response"])
+    return KmsMethod(
+        f"/{SERVICE}/{name}", _CLASSES[f"v2.{name}Request"], _CLASSES[f"v2.{name}Response"]
+    )
 
 
 STATUS: Final = _method("Status")
@@ -106,7 +75,7 @@ class KmsEnvelope(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """All fields after the data, in the order in which kube-apiserver writes them."""
-        message = _CLASSES["EncryptedObject"](
+        message = _CLASSES["v2.EncryptedObject"](
             key_id=self.key_id, source=self.source, source_type=self.source_type
         )
         for key, value in self.annotations:
@@ -130,7 +99,7 @@ class KmsEnvelope(NamedTuple):
 def read_envelope(data: bytes, begin: int) -> tuple[KmsEnvelope, bytes]:
     """Parse a stored value after its prefix into envelope and data. Raises `ValueError`."""
     try:
-        message = _CLASSES["EncryptedObject"].FromString(data[begin:])
+        message = _CLASSES["v2.EncryptedObject"].FromString(data[begin:])
     except DecodeError:
         raise ValueError("it is not a message of KMS v2") from None
     envelope = KmsEnvelope(

@@ -1,18 +1,15 @@
 """The subset of etcd's protobuf messages and methods that is used here, as a table.
 
-The table is turned into message classes when this module is imported, in a pool of its own, so
-nothing is generated and no other protobuf user can collide with it. Fields that are not in the
+The table is turned into message classes when this module is imported. Fields that are not in the
 table are skipped by the decoder. Two simplifications that the wire format allows: enums are int32,
 and members of a oneof are plain fields. No behaviour here.
-
-The classes are `Any` for the type checker: fields made at run time cannot be checked.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from restow.apimachinery.message_tables import message_classes
 
 COMPARE_EQUAL: Final = 0
 COMPARE_GREATER: Final = 1
@@ -83,48 +80,7 @@ _TABLE: Final = {
 }
 """Message -> its fields: number, name, type; a star marks a repeated field."""
 
-_SCALARS: Final = {
-    "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
-    "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
-    "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
-    "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
-    "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
-    "uint64": descriptor_pb2.FieldDescriptorProto.TYPE_UINT64,
-}
-
-
-def _build() -> dict[str, Any]:
-    """Message classes by full name."""
-    pool = descriptor_pool.DescriptorPool()
-    known: list[str] = []
-    for package in dict.fromkeys(name.partition(".")[0] for name in _TABLE):
-        file = descriptor_pb2.FileDescriptorProto(
-            name=f"{package}.proto", package=package, syntax="proto3", dependency=known
-        )
-        for full_name, fields in _TABLE.items():
-            if full_name.startswith(package + "."):
-                message = file.message_type.add(name=full_name.partition(".")[2])
-                for field in filter(None, map(str.strip, fields.split(","))):
-                    _add_field(message, field)
-        pool.Add(file)
-        known.append(file.name)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in _TABLE
-    }
-
-
-def _add_field(message: descriptor_pb2.DescriptorProto, text: str) -> None:
-    number, name, kind = text.split()
-    field = message.field.add(name=name, number=int(number))
-    field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-    kind = kind.removesuffix("*")
-    if kind in _SCALARS:
-        field.type = _SCALARS[kind]
-    else:
-        field.type, field.type_name = field.TYPE_MESSAGE, f".{kind}"
-
-
-_CLASSES: Final = _build()
+_CLASSES: Final = message_classes(_TABLE)
 
 AlarmRequest: Final = _CLASSES["etcdserverpb.AlarmRequest"]
 AuthenticateRequest: Final = _CLASSES["etcdserverpb.AuthenticateRequest"]
