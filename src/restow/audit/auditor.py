@@ -3,7 +3,8 @@
     begin      the request is authorized     -> RequestReceived
     complete   the response exists           -> ResponseComplete (Panic after an internal error)
     stream     the response has started      -> ResponseStarted, and ResponseComplete at its end
-    write_get  a get from the watch cache    -> the same as begin and complete, on the fast path
+    events_of_get  a get from the watch cache -> the same as begin and complete, which its shortcut
+               (`short_gets`) writes
     refused    the head or path is invalid   -> ResponseComplete
 
 A request whose authentication fails gets one event of stage ResponseStarted, as in Kubernetes. An
@@ -188,18 +189,6 @@ class Auditor:
             short.audited.clear()
         short.audited[rules] = made
         return made
-
-    def write_get(
-        self, noted: GetEvents, line: bytes, received_seconds: float, now_seconds: float
-    ) -> None:
-        """Write the events of a get from the watch cache; `line` is the header line with its audit
-        ID."""
-        level, received, complete = noted
-        self.levels[level] += 1
-        if received is not None:
-            self.put((received, line, received_seconds, received_seconds), 0)
-        if complete is not None:
-            self.put((complete, line, received_seconds, now_seconds), 0)
 
     def _annotations_of(self, reason: str) -> bytes:
         found = self._reasons.get(reason)

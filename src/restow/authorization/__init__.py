@@ -3,6 +3,6 @@
 Not here: authentication, and the handling of requests.
 """
 
-from restow.authorization.authorizer import Authorizer, MastersOnly
+from restow.authorization.authorizer import Authorizer
 
-__all__ = ["Authorizer", "MastersOnly"]
+__all__ = ["Authorizer"]

@@ -15,16 +15,11 @@ from restow.apimachinery.names import GroupResource
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo
 
-_PUBLIC: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 # The page, which contains no data, and the exchange of tickets: a ticket is a credential itself.
 _DASHBOARD: Final = "/dashboard"
 _SESSION: Final = f"{_DASHBOARD}/session"
 _TICKETS: Final = f"{_DASHBOARD}/tickets"
 _READ_VERBS: Final = ("get", "head")
-_DISCOVERY: Final = ("/api", "/apis", "/openapi")
-_SELF_REVIEWS: Final = frozenset(
-    {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
-)
 
 
 class Authorizer(Protocol):
@@ -44,32 +39,6 @@ class CacheableAuthorizer(Protocol):
     @property
     def listeners(self) -> list[Callable[[], None]]:
         """Called when decisions may have changed."""
-
-
-class MastersOnly:
-    """The authorizer of a server without RBAC, for tests: `system:masters` may do everything,
-    authenticated users may use discovery, everyone may read health."""
-
-    def allows(self, user: User, info: RequestInfo) -> bool:
-        if user.is_master:
-            return True
-        if info.is_resource:
-            return (
-                user is not ANONYMOUS and info.verb == "create" and info.resource in _SELF_REVIEWS
-            )
-        if always_allowed(user, info):
-            return True
-        path = info.path.rstrip("/")
-        if info.verb not in _READ_VERBS:
-            return False
-        is_authenticated = user.name != ANONYMOUS.name
-        return path in _PUBLIC or (
-            is_authenticated
-            and any(path == each or path.startswith(each + "/") for each in _DISCOVERY)
-        )
-
-    def reason(self, user: User, info: RequestInfo) -> str:
-        return ""
 
 
 def always_allowed(user: User, info: RequestInfo) -> bool:

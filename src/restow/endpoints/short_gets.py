@@ -91,7 +91,7 @@ class ShortGets:
         short.tally.add(now - received_seconds)
         noted = known[1]
         if noted is not None and (audit := self._audit) is not None:
-            # `Auditor.write_get`, inlined.
+            # The events of `Auditor.events_of_get`; a call for them costs measurably.
             level, received, complete = noted
             audit.levels[level] += 1
             if received is not None:

@@ -90,23 +90,5 @@ class _NoTriggerMetrics:
         pass
 
 
-class _NoMigratorMetrics:
-    def page(self, resource: str, done: PageCounts) -> None:
-        pass
-
-    def remaining(self, resource: str, count: int | None) -> None:
-        pass
-
-    def in_flight(self, resource: str, count: int) -> None:
-        pass
-
-    def ended(self, resource: str, status: str, seconds: float) -> None:
-        pass
-
-    def object_failed(self, resource: str, reason: str) -> None:
-        pass
-
-
 NO_RECORDER: Final[EventSink] = _NoRecorder()
 NO_TRIGGER_METRICS: Final[TriggerMetrics] = _NoTriggerMetrics()
-NO_MIGRATOR_METRICS: Final[MigratorMetrics] = _NoMigratorMetrics()

@@ -1,10 +1,10 @@
 """OpenAPI documents, which clients use for validation, merging and `kubectl explain`.
 
-`v3_document` builds the document of one group version, `v3_index_of` the index, `v2_document` the
-single v2 document, as JSON or protobuf. The caller describes the served kinds as `ServedKind`
-values, and caches the returned `Document` values, which hold only compressed bytes. A caller whose
-kinds change one by one caches a `V2Part` per kind and assembles them with a `V2Assembly`, which
-also merges documents of aggregated servers (`foreign_spec`). Importing this package builds nothing.
+`v3_document` builds the document of one group version, `v3_index_of` the index. The caller
+describes the served kinds as `ServedKind` values, and caches the returned `Document` values, which
+hold only compressed bytes. A `V2Assembly` makes the single v2 document, as JSON or protobuf, of one
+`V2Part` per kind, which the caller caches as well, because kinds change one by one. It also merges
+documents of aggregated servers (`foreign_spec`). Importing this package builds nothing.
 
 Not here: HTTP, and the catalogue of hosted kinds.
 """
@@ -28,7 +28,6 @@ from restow.openapi.v2 import (
     V2_PROTOBUF_ANSWERED,
     V2Assembly,
     V2Part,
-    v2_document,
 )
 from restow.openapi.v3 import (
     document_path,
@@ -58,7 +57,6 @@ __all__ = [
     "group_versions",
     "in_order",
     "kind_digest",
-    "v2_document",
     "v3_document",
     "v3_index_of",
 ]

@@ -18,7 +18,7 @@ import orjson
 from restow.apimachinery.types import StructResolver
 from restow.openapi import v2_protobuf
 from restow.openapi.aggregated_spec import ForeignSpec
-from restow.openapi.documents import Document, fingerprint, finish
+from restow.openapi.documents import Document, finish
 from restow.openapi.operations import (
     PARAMETERS,
     ApiOperation,
@@ -28,7 +28,7 @@ from restow.openapi.operations import (
     paths_of,
 )
 from restow.openapi.schemas import Definitions, Gvk, known_types
-from restow.openapi.served import ApiInfo, ServedKind, in_order
+from restow.openapi.served import ApiInfo, ServedKind
 from restow.openapi.v2_merge import Ours, merge
 
 SWAGGER_VERSION: Final = "2.0"
@@ -279,15 +279,6 @@ class V2Assembly:
             merged.kinds,
         )
         return self._foreign
-
-
-def v2_document(
-    kinds: Sequence[ServedKind], *, types: StructResolver, info: ApiInfo, protobuf: bool
-) -> Document:
-    """Build the whole document. Its two forms have different ETags, since they share one URL."""
-    assembly = V2Assembly(types, info, protobuf=protobuf)
-    parts = [assembly.part(kind) for kind in in_order(list(kinds))]
-    return assembly.whole(parts, fingerprint(kinds, info))
 
 
 def _packed(members: bytes) -> bytes:

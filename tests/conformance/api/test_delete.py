@@ -10,11 +10,11 @@ import pytest
 from restow.apimachinery.protobuf_encode import encode, write_envelope
 from restow.apiserver.build_inputs import AuthParts
 from restow.authentication import Authentication, TokenAuthenticator
-from restow.authorization import MastersOnly
 from restow.kinds.types import load_types
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import CONFIG_MAPS, NS, SECRETS, config_map, start_server
 from tests.support.api_client import PARTIAL, PROTOBUF, YAML, ApiClient
+from tests.support.masters_only import MastersOnly
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 CONFIG_MAP = f"{CONFIG_MAPS}/a"

@@ -21,7 +21,8 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, HttpTransport
 from restow.client.transport import ClientRequest
 from restow.endpoints.barrier import WriteBarrier
-from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.event_sinks import NO_RECORDER
+from restow.migration.metrics import ControllerMetrics
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.dry_run import dry_run
 from restow.migration.migrator.jobs import RunEnd
@@ -136,7 +137,11 @@ async def controllers(cluster: SmallCluster) -> AsyncIterator[Faulty]:
     cluster.clients.append(bulk)
     trigger = TriggerController(cluster.client, runtime=runtime, settings=TriggerOptions())
     migrator = MigratorController(
-        bulk, runtime=runtime, options=PLENTY, recorder=NO_RECORDER, metrics=NO_MIGRATOR_METRICS
+        bulk,
+        runtime=runtime,
+        options=PLENTY,
+        recorder=NO_RECORDER,
+        metrics=ControllerMetrics(runtime.clock),
     )
     async with runtime.tasks("controllers") as tasks:
         tasks.spawn("trigger", trigger.run())

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from restow.aio import Runtime
 from restow.apimachinery.status import ServiceUnavailable
 from restow.authentication import Authentication, TokenAuthenticator
-from restow.authorization import MastersOnly
 from restow.endpoints import app as app_module
 from restow.endpoints.actions import ACTIONS, UNSTORED, VERBS
 from restow.endpoints.app import App
@@ -42,6 +41,7 @@ from restow.request.offload import Offload
 from restow.request.request_info import RequestInfo
 from restow.request.responses import respond_text
 from restow.storage.memory import MemoryStorage
+from tests.support.masters_only import MastersOnly
 
 CATALOG = builtin_catalog()
 READS = {"get", "list", "watch"}

@@ -14,8 +14,9 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import DiscoveredResources, lease_elector
-from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.event_sinks import NO_RECORDER
 from restow.migration.manual import ManualMigration, ManualOutcome
+from restow.migration.metrics import ControllerMetrics
 from restow.migration.migration_objects import REQUESTS, marks_of, phase_of
 from restow.migration.migration_values import MigrationPhase, MigrationRecord
 from restow.migration.migrator.controller import MigratorController
@@ -163,7 +164,7 @@ async def test_controllers_run_the_migration(world: World) -> None:
         runtime=runtime,
         options=MigratorOptions(engine=QUICK),
         recorder=NO_RECORDER,
-        metrics=NO_MIGRATOR_METRICS,
+        metrics=ControllerMetrics(runtime.clock),
     )
     shown: list[MigrationPhase] = []
     async with elector.leading(), runtime.tasks("test") as tasks:

@@ -10,8 +10,9 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.client import lease_elector
 from restow.client.transport import ClientRequest
-from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.event_sinks import NO_RECORDER
 from restow.migration.manual import ManualMigrationOptions, ManualOutcome
+from restow.migration.metrics import ControllerMetrics
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import RunListener
@@ -53,7 +54,7 @@ async def test_every_failure_is_named(world: World, is_led: bool) -> None:
             runtime=runtime,
             options=MigratorOptions(engine=options.engine),
             recorder=NO_RECORDER,
-            metrics=NO_MIGRATOR_METRICS,
+            metrics=ControllerMetrics(runtime.clock),
         )
         async with elector.leading(), runtime.tasks("controllers") as tasks:
             tasks.spawn("migrator", controller.run())

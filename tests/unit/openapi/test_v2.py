@@ -1,5 +1,6 @@
 """OpenAPI v2: the single document, in JSON and in protobuf."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,23 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.kinds.types import load_types
-from restow.openapi import V2Assembly, fingerprint, in_order, v2_document
+from restow.openapi import Document, ServedKind, V2Assembly, fingerprint, in_order
 from restow.openapi.declared import DEPTH_MAX, publish
 from restow.openapi.v2_protobuf import schema as encode_schema
 from tests.unit.openapi import gnostic
 from tests.unit.openapi.catalogue import INFO, KINDS, served
 
 
+def document(kinds: Sequence[ServedKind], *, protobuf: bool) -> Document:
+    assembly = V2Assembly(load_types(), INFO, protobuf=protobuf)
+    parts = [assembly.part(kind) for kind in in_order(list(kinds))]
+    return assembly.whole(parts, fingerprint(kinds, INFO))
+
+
 @cache
 def as_json() -> dict[str, Any]:
-    made = v2_document(KINDS, types=load_types(), info=INFO, protobuf=False)
+    made = document(KINDS, protobuf=False)
     loaded: dict[str, Any] = orjson.loads(made.body)
     return loaded
 
 
 def test_both_forms_are_equal() -> None:
     """The protobuf form, decoded by its public layout, equals the JSON form."""
-    made = v2_document(KINDS, types=load_types(), info=INFO, protobuf=True)
+    made = document(KINDS, protobuf=True)
     decoded, expected = gnostic.document(made.body), as_json()
     assert set(decoded) == set(expected)
     for part in ("definitions", "paths", "parameters"):
@@ -39,9 +46,8 @@ def test_both_forms_are_equal() -> None:
 
 def test_the_forms_have_different_hashes() -> None:
     """A cache with one form must not answer requests for the other."""
-    types = load_types()
-    json_form = v2_document(KINDS, types=types, info=INFO, protobuf=False)
-    protobuf_form = v2_document(KINDS, types=types, info=INFO, protobuf=True)
+    json_form = document(KINDS, protobuf=False)
+    protobuf_form = document(KINDS, protobuf=True)
     assert json_form.etag != protobuf_form.etag
 
 
@@ -76,7 +82,7 @@ def test_what_clients_may_leave_out() -> None:
             type_name="io.k8s.api.rbac.v1.ClusterRole",
         )
     ]
-    made = v2_document(kinds, types=load_types(), info=INFO, protobuf=False)
+    made = document(kinds, protobuf=False)
     definitions = orjson.loads(made.body)["definitions"]
     assert "required" not in definitions["io.k8s.api.rbac.v1.ClusterRole"]
     assert "name" in as_json()["definitions"]["io.k8s.api.core.v1.Container"]["required"]
@@ -103,7 +109,7 @@ def test_declared_schemas_become_simpler() -> None:
 def test_a_document_from_kept_parts() -> None:
     """Cached parts give the same document as all kinds together, in both forms."""
     for protobuf in (False, True):
-        whole = v2_document(KINDS, types=load_types(), info=INFO, protobuf=protobuf)
+        whole = document(KINDS, protobuf=protobuf)
         assembly = V2Assembly(load_types(), INFO, protobuf=protobuf)
         parts = [assembly.part(kind) for kind in in_order(list(KINDS))]
         assembly.whole(parts[:3], "F0")
@@ -116,7 +122,7 @@ def test_kinds_with_equal_names_do_not_break_the_document() -> None:
         served("a.example.com", "v1", "Odd", schema={"type": "object", "description": about})
         for about in ("one", "two")
     ]
-    made = v2_document(twice, types=load_types(), info=INFO, protobuf=False)
+    made = document(twice, protobuf=False)
     assert made.body.count(b'"com.example.a.v1.Odd":{') == 1
 
 
@@ -158,9 +164,8 @@ _SCHEMAS = st.recursive(
 def test_no_declared_schema_breaks_a_document(schema: dict[str, Any]) -> None:
     """Whatever is declared, all documents can be encoded, and the v2 one can be decoded."""
     kinds = [served("example.com", "v1", "Odd", schema=schema)]
-    types = load_types()
-    orjson.loads(v2_document(kinds, types=types, info=INFO, protobuf=False).body)
-    gnostic.document(v2_document(kinds, types=types, info=INFO, protobuf=True).body)
+    orjson.loads(document(kinds, protobuf=False).body)
+    gnostic.document(document(kinds, protobuf=True).body)
 
 
 def test_a_bottomless_schema_is_cut() -> None:
@@ -175,7 +180,7 @@ def test_a_bottomless_schema_is_cut() -> None:
     for _ in range(5000):
         schema = {"type": "object", "properties": {"a": schema}}
     kinds = [served("example.com", "v1", "Deep", schema=schema)]
-    made = v2_document(kinds, types=load_types(), info=INFO, protobuf=False)
+    made = document(kinds, protobuf=False)
     assert "properties" not in orjson.loads(made.body)["definitions"]["com.example.v1.Deep"]
 
 

@@ -205,14 +205,6 @@ def path_text(path: Iterable[str]) -> str:
     return "".join(map(element_text, path))
 
 
-def sorted_wire(a: FieldSet) -> FieldSet:
-    """Return the set with its keys in the order in which Kubernetes writes them."""
-    out = {SELF: EMPTY} if SELF in a else {}
-    for key in sorted((key for key in a if key != SELF), key=element_order):
-        out[key] = sorted_wire(a[key]) if a[key] else EMPTY
-    return out
-
-
 class WireReader:
     """Parses the field sets of one write and enforces the limits on all of them together."""
 

@@ -14,7 +14,8 @@ from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import CacheFull
 from restow.client.transport import ClientRequest
-from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER, PageCounts
+from restow.migration.event_sinks import NO_RECORDER, PageCounts
+from restow.migration.metrics import ControllerMetrics
 from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator.controller import (
     ABORTED,
@@ -387,7 +388,7 @@ async def test_an_informer_that_ends(world: World) -> None:
         runtime=Runtime.system(),
         options=MigratorOptions(engine=QUICK),
         recorder=NO_RECORDER,
-        metrics=NO_MIGRATOR_METRICS,
+        metrics=ControllerMetrics(Runtime.system().clock),
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(ended_by(controller))
