@@ -14,7 +14,7 @@ from typing import Final
 
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource, GroupVersion
-from restow.kinds.builtin import all_kinds, find_kind, find_resource
+from restow.kinds.builtin import all_kinds, builtin_roots, find_kind, find_resource
 
 PREFIX_DEFAULT: Final = "/registry/"
 
@@ -26,15 +26,6 @@ TARGET_ROOTS: Final = (STORAGE_VERSIONS, DEFINITIONS, STORAGE_STATES)
 
 
 @cache
-def _builtin_roots() -> dict[str, GroupResource]:
-    return {
-        kind.key_prefix: kind.group_resource
-        for kind in all_kinds()
-        if kind.persisted and kind.cohabits_with is None
-    }
-
-
-@cache
 def pinned_names() -> frozenset[str]:
     """Resources that servers never encrypt, because the agreement on keys depends on them."""
     return frozenset(str(kind.group_resource) for kind in all_kinds() if kind.pinned)
@@ -43,7 +34,7 @@ def pinned_names() -> frozenset[str]:
 @cache
 def _long_heads() -> frozenset[str]:
     """First segments of roots that have two."""
-    return frozenset(root.partition("/")[0] for root in _builtin_roots() if "/" in root)
+    return frozenset(root.partition("/")[0] for root in builtin_roots() if "/" in root)
 
 
 def root_of(rest: str) -> str:
@@ -73,7 +64,7 @@ def name_of(root: str, api_version: str) -> GroupResource | None:
     builds in; only the value contains its group. The core group has no such kinds: a root that
     looks like one is a list of addresses or ports.
     """
-    builtin = _builtin_roots().get(root)
+    builtin = builtin_roots().get(root)
     if builtin is not None:
         return builtin
     head, slash, word = root.partition("/")
@@ -140,11 +131,11 @@ def means(name: str, resource: str) -> bool:
 
 def is_builtin(name: str) -> bool:
     """Whether a name given by the user is a built-in resource."""
-    return any(means(name, str(resource)) for resource in _builtin_roots().values())
+    return any(means(name, str(resource)) for resource in builtin_roots().values())
 
 
 def _possible_roots(name: str) -> set[str]:
-    builtin = {root for root, resource in _builtin_roots().items() if means(name, str(resource))}
+    builtin = {root for root, resource in builtin_roots().items() if means(name, str(resource))}
     if builtin or "." not in name:
         return builtin
     plural, _, group = name.partition(".")

@@ -10,7 +10,6 @@ Not here: ciphers (`providers`, `kms`), and configuration changes (`key_reload`)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime
@@ -27,7 +26,7 @@ from restow.encryption.configuration import (
 from restow.encryption.decryption import key_named_in
 from restow.encryption.interface import Opened
 from restow.encryption.providers import LocalCipher, WrongKey, ciphers_of
-from restow.kinds.builtin import all_kinds
+from restow.kinds.builtin import builtin_roots
 from restow.storage.checks import resource_of
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import SEALED_PREFIX, Key
@@ -249,18 +248,9 @@ def readable_ids(configuration: Configuration, resource: GroupResource) -> tuple
     return tuple(dict.fromkeys(found))
 
 
-@cache
-def _builtin_roots() -> dict[str, GroupResource]:
-    return {
-        kind.key_prefix: kind.group_resource
-        for kind in all_kinds()
-        if kind.persisted and kind.cohabits_with is None
-    }
-
-
 def resource_at(root: str) -> GroupResource:
     """The resource whose keys start with `/registry/<root>/`."""
-    builtin = _builtin_roots().get(root)
+    builtin = builtin_roots().get(root)
     if builtin is not None:
         return builtin
     head, _, tail = root.partition("/")

@@ -21,7 +21,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull, Timer
 from restow.httpserver.connection_writer import ConnectionWriter
@@ -56,20 +56,12 @@ async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket
                     raise
                 continue  # the address family is not supported on this machine
             opened.append(listening)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family is socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             host, _, *rest = address
             try:
-                listening.bind((host, port, *rest))
+                port = _listen(listening, (host, port, *rest), reuse_port=reuse_port)
             except OSError as error:
                 why = f"cannot listen on {host} port {port}: {error.strerror}"
                 raise OSError(error.errno, why) from error
-            port = listening.getsockname()[1]
-            listening.setblocking(False)
-            listening.listen(BACKLOG)
     except BaseException:
         for listening in opened:
             listening.close()
@@ -87,21 +79,26 @@ def open_front_sockets(bind: str, port: int, *, count: int) -> list[socket.socke
         for _ in range(count):
             listening = socket.socket(family, socket.SOCK_STREAM)
             opened.append(listening)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family is socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind((bind, port))
-            port = listening.getsockname()[1]
-            listening.setblocking(False)
-            listening.listen(BACKLOG)
+            port = _listen(listening, (bind, port), reuse_port=True)
     except BaseException:
         for listening in opened:
             listening.close()
         raise
-    if not opened:
-        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {bind} port {port}: no such addresses")
     return opened
+
+
+def _listen(listening: socket.socket, address: tuple[Any, ...], *, reuse_port: bool) -> int:
+    """Listen without blocking; return the port."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if listening.family is socket.AF_INET6:
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    listening.bind(address)
+    listening.setblocking(False)
+    listening.listen(BACKLOG)
+    port: int = listening.getsockname()[1]
+    return port
 
 
 class SharedPort:

@@ -73,9 +73,9 @@ from restow.migration.remote_apis import find_remote
 from restow.migration.store_scan import ScanFailed, StoreScan, scan_store, version_hash
 from restow.migration.times import read_time
 from restow.migration.trigger.migration_rules import has_failed_last
-from restow.migration.trigger.observations import state_name, state_seen
+from restow.migration.trigger.observations import state_seen
 from restow.migration.trigger.options import TriggerOptions, TriggerSource
-from restow.migration.trigger.reconciler import Known, Reconciler
+from restow.migration.trigger.reconciler import Known, Reconciler, read_state
 from restow.migration.trigger.sources import (
     NotKnownYet,
     Sources,
@@ -282,7 +282,7 @@ class ManualMigration:
         if has_failed_last(seen(each) for _, each in await self.requests(resource)):
             return ""  # whatever is recorded, some objects could not be rewritten
         if self._has_states:
-            state = await self._state(resource)
+            state = await read_state(self._client, resource)
             known = None if state is None else state_seen(state)
             wanted = (agreed.target,), (agreed.target_key or IDENTITY,)
             if known is not None and (known.status.persisted, known.status.keys) == wanted:
@@ -329,12 +329,6 @@ class ManualMigration:
             for api, each in found
             if phase_of(each) is MigrationPhase.SUCCEEDED and is_proven(each)
         ]
-
-    async def _state(self, resource: GroupResource) -> Object | None:
-        try:
-            return await self._client.get(STATES, state_name(resource))
-        except NotFound:
-            return None
 
     async def _note(self, resource: GroupResource, outcome: RunOutcome) -> None:
         if outcome.proof is None:

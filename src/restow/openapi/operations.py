@@ -5,7 +5,7 @@ Not here: encoding, which differs between v2 and v3.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from restow.openapi.served import (
     ApiInfo,
@@ -104,6 +104,14 @@ _DELETE_SOME: Final = (
 )
 
 
+RESPONSE_DESCRIPTIONS: Final = {
+    "200": "OK",
+    "201": "Created",
+    "202": "Accepted",
+    "401": "Unauthorized",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiOperation:
     """One method on one path."""
@@ -123,6 +131,16 @@ class ApiOperation:
     answers: dict[str, str]
     """Definition of the response body by status code; empty for 401."""
     answer_types: tuple[str, ...]
+
+    def extensions(self) -> dict[str, Any]:
+        """The fields of Kubernetes' own, the last ones in a document."""
+        found: dict[str, Any] = {}
+        if self.action:
+            found["x-kubernetes-action"] = self.action
+        if self.kind is not None:
+            names = ("group", "version", "kind")
+            found["x-kubernetes-group-version-kind"] = dict(zip(names, self.kind, strict=True))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from restow.openapi.aggregated_spec import ForeignSpec
 from restow.openapi.documents import Document, finish
 from restow.openapi.operations import (
     PARAMETERS,
+    RESPONSE_DESCRIPTIONS,
     ApiOperation,
     Parameter,
     PathEntry,
@@ -40,13 +41,6 @@ V2_PROTOBUF_ANSWERED: Final = "application/com.github.proto-openapi.spec.v2.v1.0
 
 # There are many parts, rarely read; this shrinks them by ten in little time.
 _PACKING_LEVEL: Final = 1
-
-_RESPONSE_DESCRIPTIONS: Final = {
-    "200": "OK",
-    "201": "Created",
-    "202": "Accepted",
-    "401": "Unauthorized",
-}
 
 Item = dict[str, Any]
 
@@ -326,20 +320,11 @@ def _operation(operation: ApiOperation, definitions: Definitions) -> Item:
             code: _response(code, name, definitions) for code, name in operation.answers.items()
         },
     }
-    if operation.action:
-        written["x-kubernetes-action"] = operation.action
-    if operation.kind is not None:
-        group, version, kind = operation.kind
-        written["x-kubernetes-group-version-kind"] = {
-            "group": group,
-            "version": version,
-            "kind": kind,
-        }
-    return written
+    return written | operation.extensions()
 
 
 def _response(code: str, name: str, definitions: Definitions) -> Item:
-    response: Item = {"description": _RESPONSE_DESCRIPTIONS[code]}
+    response: Item = {"description": RESPONSE_DESCRIPTIONS[code]}
     if name:
         response["schema"] = definitions.answer(name)
     return response

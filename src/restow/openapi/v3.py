@@ -14,6 +14,7 @@ from restow.apimachinery.types import StructResolver
 from restow.openapi.documents import Document, fingerprint, finish
 from restow.openapi.operations import (
     PARAMETERS,
+    RESPONSE_DESCRIPTIONS,
     ApiOperation,
     Parameter,
     PathEntry,
@@ -24,13 +25,6 @@ from restow.openapi.schemas import Definitions, known_types
 from restow.openapi.served import ApiInfo, ServedKind, api_prefix
 
 OPENAPI_VERSION: Final = "3.0.0"
-
-_RESPONSE_DESCRIPTIONS: Final = {
-    "200": "OK",
-    "201": "Created",
-    "202": "Accepted",
-    "401": "Unauthorized",
-}
 
 
 def document_path(group: str, version: str) -> str:
@@ -104,22 +98,13 @@ def _operation(operation: ApiOperation, definitions: Definitions) -> dict[str, A
         code: _response(code, name, operation, definitions)
         for code, name in operation.answers.items()
     }
-    if operation.action:
-        written["x-kubernetes-action"] = operation.action
-    if operation.kind is not None:
-        group, version, kind = operation.kind
-        written["x-kubernetes-group-version-kind"] = {
-            "group": group,
-            "version": version,
-            "kind": kind,
-        }
-    return written
+    return written | operation.extensions()
 
 
 def _response(
     code: str, name: str, operation: ApiOperation, definitions: Definitions
 ) -> dict[str, Any]:
-    response: dict[str, Any] = {"description": _RESPONSE_DESCRIPTIONS[code]}
+    response: dict[str, Any] = {"description": RESPONSE_DESCRIPTIONS[code]}
     if name:
         schema = definitions.answer(name)
         response["content"] = {each: {"schema": schema} for each in operation.answer_types}

@@ -29,6 +29,7 @@ from restow.authentication.service_accounts import AccountTrust
 from restow.endpoints.handlers.create import check_namespace
 from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.subresource_actions import stored_object
 from restow.httpserver.response import HttpResponse
 from restow.kinds.kind import Kind
 from restow.registry.resource import Object, Resource
@@ -83,7 +84,7 @@ class TokenRequestHandler:
         asked = server.admission.for_request(context, "CREATE")
         if asked is not None:
             obj = await asked.mutate(obj, None, is_dry_run=dry_run)
-        account = await _found(server, accounts, info.namespace, info.name)
+        account = await stored_object(server, accounts, info.namespace, info.name)
         request = self._completed(context, obj, account)
         if asked is not None:
             await asked.review(request, None, is_dry_run=dry_run)
@@ -204,7 +205,7 @@ async def _bound(
     name = reference.get("name") or ""
     if not name:
         raise status.bad_request("Name parameter required.")
-    obj = await _found(server, resource, context.info.namespace, name)
+    obj = await stored_object(server, resource, context.info.namespace, name)
     uid, spec = obj["metadata"]["uid"], obj.get("spec") or {}
     if kind == "Pod" and (spec.get("serviceAccountName") or "") != context.info.name:
         raise status.bad_request(
@@ -229,21 +230,11 @@ async def _node(server: Server, name: str) -> dict[str, str]:
     nodes = server.catalog.of_kind("", "Node")
     if nodes is not None:
         try:
-            node = await _found(server, nodes, "", name)
+            node = await stored_object(server, nodes, "", name)
         except status.NotFound:
             return {"name": name}
         return {"name": name, "uid": node["metadata"]["uid"]}
     return {"name": name}
-
-
-async def _found(server: Server, resource: Resource, namespace: str, name: str) -> Object:
-    """The current state of an object. Raises 404."""
-    cache = await server.store.read(resource)
-    path = resource.path_of(namespace, name)
-    entry = cache.get(path)
-    if entry is None:
-        raise server.store.missing(resource, path, cache)
-    return server.store.object_of(resource, entry, resource.api_version("v1"))
 
 
 def _token_requests() -> Resource:

@@ -84,6 +84,16 @@ def all_kinds() -> tuple[Kind, ...]:
     return tuple(sorted(found, key=lambda kind: group_order(kind.group)))
 
 
+@cache
+def builtin_roots() -> dict[str, GroupResource]:
+    """The resource of each part of a storage key that starts the keys of a built-in resource."""
+    return {
+        kind.key_prefix: kind.group_resource
+        for kind in all_kinds()
+        if kind.persisted and kind.cohabits_with is None
+    }
+
+
 def find_kind(group: str, kind: str) -> Kind | None:
     """Return a built-in kind by its group and kind."""
     return _by_kind().get(GroupKind(group, kind))

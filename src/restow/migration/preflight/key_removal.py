@@ -25,7 +25,13 @@ from restow.migration.encryption_keys import (
     is_known,
     labels_of,
 )
-from restow.migration.preflight.values import UNKNOWN, PreflightFinding, PreflightReport, Reason
+from restow.migration.preflight.values import (
+    UNKNOWN,
+    PreflightFinding,
+    PreflightReport,
+    Reason,
+    not_seen,
+)
 
 NOT_COUNTED: Final = (
     "older revisions, until they are compacted, and backups that were made before may still need it"
@@ -116,13 +122,7 @@ def judge_key_removal(name: str, view: KeyedView, store: StoreCount) -> Prefligh
 
 
 def _whole(view: KeyedView) -> Iterator[PreflightFinding]:
-    for each in view.unseen:
-        yield PreflightFinding(
-            reason=Reason.UNSEEN,
-            what=each,
-            why="some resources could not be checked",
-            advice="run it as a user who may list them, when all servers are up",
-        )
+    yield from not_seen(view.unseen)
     if not view.says_keys:
         yield PreflightFinding(
             reason=Reason.UNSEEN,

@@ -41,6 +41,7 @@ from restow.migration.preflight.values import (
     ResourceView,
     TargetRelease,
     TargetResource,
+    not_seen,
 )
 
 UNVERIFIED_MIN: Final = 3
@@ -211,13 +212,7 @@ def _refused_files(view: ClusterView) -> Iterator[PreflightFinding]:
 
 def _whole(view: ClusterView, target: TargetRelease) -> Iterator[PreflightFinding]:
     """Rules about the cluster as a whole."""
-    for each in view.unseen:
-        yield PreflightFinding(
-            reason=Reason.UNSEEN,
-            what=each,
-            why="some resources could not be checked",
-            advice="run it as a user who may list them, when all servers are up",
-        )
+    yield from not_seen(view.unseen)
     now, then = view.kubernetes_minor, target.kubernetes_minor
     if now is None and not view.is_reported:
         yield PreflightFinding(

@@ -6,7 +6,7 @@ be resolved by hashing candidates: see `apimachinery.version_hash`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -304,6 +304,17 @@ class PreflightFinding:
     intermediate: Intermediate | None = None
     """The release to upgrade to first, if the advice names one."""
     is_blocking: bool = True
+
+
+def not_seen(what: Iterable[str]) -> Iterator[PreflightFinding]:
+    """Findings about what could not be read."""
+    for each in what:
+        yield PreflightFinding(
+            reason=Reason.UNSEEN,
+            what=each,
+            why="some resources could not be checked",
+            advice="run it as a user who may list them, when all servers are up",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,14 @@ class Known:
         self.found = found
 
 
+async def read_state(client: ApiClient, resource: GroupResource) -> Object | None:
+    """Read the StorageState of a resource; None if it does not exist."""
+    try:
+        return await client.get(STATES, state_name(resource))
+    except NotFound:
+        return None
+
+
 class Reconciler:
     """Reconciles resources, several concurrently. The tasks own the readings that they share."""
 
@@ -127,7 +135,7 @@ class Reconciler:
         """Read, decide and act once. The memory is kept whether or not the actions succeed."""
         resource = known.found.name
         name = resource.group_resource
-        state = await self._read_state(name)
+        state = await read_state(self._client, name)
         requests = (await self._requests.get()).get(name, ())
         # Before the servers are read: a heartbeat must not be later than what it confirms.
         now = self._now()
@@ -152,12 +160,6 @@ class Reconciler:
             # This decision may only have reported; the next one must see the CRD again.
             known.definition_due_seconds = 0.0
         return acted
-
-    async def _read_state(self, resource: GroupResource) -> Object | None:
-        try:
-            return await self._client.get(STATES, state_name(resource))
-        except NotFound:
-            return None
 
     async def _lists_more(self, known: Known) -> bool:
         """Whether the CRD lists several stored versions; False if it was read recently.
