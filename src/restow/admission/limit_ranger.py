@@ -17,10 +17,10 @@ from restow.apimachinery.limit_ranges import LimitRange
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import StoreInformer
+from restow.registry.store_informer import InformedCache, StoreInformer
 
 
-class LimitRanges:
+class LimitRanges(InformedCache):
     """All LimitRanges of the server. Call `start` before use and `close` at the end."""
 
     def __init__(
@@ -37,18 +37,9 @@ class LimitRanges:
         self._ranges: dict[str, dict[str, LimitRange]] = {}
         """By namespace and path."""
         resource = catalog.named("", "limitranges")
-        self._informer: StoreInformer | None = None
-        if resource is not None:
-            self._informer = StoreInformer(store, resource, runtime, on_object=self._on_range)
-
-    async def start(self) -> None:
-        """Read all LimitRanges. Raises when they cannot be read."""
-        if self._informer is not None:
-            await self._informer.start()
-
-    async def close(self) -> None:
-        if self._informer is not None:
-            await self._informer.close()
+        self._informers = (
+            [StoreInformer(store, resource, runtime, on_object=self._on_range)] if resource else []
+        )
 
     def __bool__(self) -> bool:
         return bool(self._ranges)

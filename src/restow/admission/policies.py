@@ -58,7 +58,7 @@ from restow.registry.catalog import Catalog
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import StoreInformer
+from restow.registry.store_informer import InformedCache, StoreInformer
 from restow.request.offload import Offload
 
 POLICIES: Final = "validatingadmissionpolicies"
@@ -89,7 +89,7 @@ class _Hooks(NamedTuple):
     hooks: list[_Hook]
 
 
-class Policies:
+class Policies(InformedCache):
     """The plug-in. Call `start` before use and `close` at the end."""
 
     def __init__(
@@ -124,20 +124,6 @@ class Policies:
         ]
         # Which versions are equivalent depends on the hosted resources.
         catalog.listeners.append(lambda _group: self._invalidate())
-
-    async def start(self) -> None:
-        """Read all policies and bindings. Raises when they cannot be read."""
-        for each in self._informers:
-            await each.start()
-
-    async def close(self) -> None:
-        for each in self._informers:
-            await each.close()
-
-    async def freshen(self) -> None:
-        """Wait until the cache has all policies that were written before this call."""
-        for each in self._informers:
-            await each.freshen()
 
     # Cache.
 

@@ -28,7 +28,7 @@ from restow.apimachinery.structural.cel.program import CompileError
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import StoreInformer
+from restow.registry.store_informer import InformedCache, StoreInformer
 
 SECONDS_DEFAULT: Final = 10
 SECONDS_MAX: Final = 30
@@ -73,7 +73,7 @@ class MatchingWebhook(NamedTuple):
     """The equivalent resources and versions of the write, the requested one first."""
 
 
-class WebhookIndex:
+class WebhookIndex(InformedCache):
     """The webhooks of all configurations of one kind. Call `start` before use and `close` at the
     end."""
 
@@ -91,24 +91,11 @@ class WebhookIndex:
         self._by_configuration: dict[str, tuple[AdmissionWebhook, ...]] = {}
         self._matching: dict[tuple[str, str, str, str, str], tuple[MatchingWebhook, ...]] = {}
         resource = catalog.of_kind(ADMISSION_GROUP, kind)
-        self._informer: StoreInformer | None = None
-        if resource is not None:
-            self._informer = StoreInformer(
-                store,
-                resource,
-                runtime,
-                on_object=self._on_configuration,
-                on_changed=self._on_batch,
-            )
-
-    async def start(self) -> None:
-        """Read all configurations. Raises when they cannot be read."""
-        if self._informer is not None:
-            await self._informer.start()
-
-    async def close(self) -> None:
-        if self._informer is not None:
-            await self._informer.close()
+        on_object, on_changed = self._on_configuration, self._on_batch
+        self._informers = [
+            StoreInformer(store, each, runtime, on_object=on_object, on_changed=on_changed)
+            for each in ([] if resource is None else [resource])
+        ]
 
     def clients(self) -> set[HookClient]:
         """Return the endpoints of all webhooks."""

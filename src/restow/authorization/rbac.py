@@ -28,7 +28,7 @@ from restow.authorization.role_index import PLURALS, RoleIndex
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import StoreInformer
+from restow.registry.store_informer import InformedCache, StoreInformer
 from restow.request.context import User
 from restow.request.request_info import RequestInfo
 
@@ -54,7 +54,7 @@ class _Decision(NamedTuple):
     """The missing roles, for the message of a denied request."""
 
 
-class Rbac:
+class Rbac(InformedCache):
     """The authorizer of a cluster. Call `start` before use and `close` at the end. Satisfies
     `Authorizer` and `CacheableAuthorizer`."""
 
@@ -87,20 +87,6 @@ class Rbac:
         self._decisions.clear()
         for notify in self.listeners:
             notify()
-
-    async def start(self) -> None:
-        """Read all roles and bindings. Raises a StatusError when they cannot be read."""
-        for each in self._informers:
-            await each.start()
-
-    async def close(self) -> None:
-        for each in self._informers:
-            await each.close()
-
-    async def freshen(self) -> None:
-        """Wait until the cache has all changes acknowledged before. Raises a StatusError."""
-        for each in self._informers:
-            await each.freshen()
 
     # Decisions.
 

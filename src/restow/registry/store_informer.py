@@ -11,7 +11,7 @@ Not here: the meaning of the objects.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import orjson
@@ -130,3 +130,23 @@ class StoreInformer:
         )
         if self._cache is not None:
             self._begin(cache)
+
+
+class InformedCache:
+    """Base of a cache of objects that informers fill. Call `start` before use."""
+
+    _informers: Sequence[StoreInformer]
+
+    async def start(self) -> None:
+        """Read all objects. Raises a StatusError when they cannot be read."""
+        for each in self._informers:
+            await each.start()
+
+    async def close(self) -> None:
+        for each in self._informers:
+            await each.close()
+
+    async def freshen(self) -> None:
+        """Wait for all writes acknowledged before this call. Raises a StatusError."""
+        for each in self._informers:
+            await each.freshen()
