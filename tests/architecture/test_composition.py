@@ -1,7 +1,7 @@
 """A server is composed of parts that are complete after construction.
 
-A part that depends on another part gets it in its constructor, directly or as an event channel, and
-all channels are subscribed in one list.
+A part that depends on another part gets it in its constructor, directly or as an event channel. It
+subscribes itself to that, or the composition root subscribes it, in one list.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ ROOT: Final = Path(__file__).resolve().parents[2] / "src" / "restow"
 PACKAGES: Final = ("apiserver", "controllers", "storageversion")
 FUNCTION_LINES_MAX: Final = 70
 PARAMETERS_MAX: Final = 8
+COMPOSING: Final = (
+    "controllers/manager.py",
+    "localcluster/cluster_run.py",
+    "localcluster/workers.py",
+    "storageversion/coordinator_parts.py",
+)
 RECORDS: Final = {
     "one request: each step of the handler chain adds what it has found": (
         "AuditRecord",
@@ -136,6 +142,39 @@ def test_channels_are_subscribed_in_one_list() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "subscribe"
     }
     assert found == {"apiserver/subscriptions.py"}
+
+
+def test_other_parts_subscribe_only_themselves() -> None:
+    """Outside that list, a part subscribes itself to what it was given; the modules that compose
+    the parts of one package or process subscribe those."""
+    found = {
+        f"{name}: {ast.unparse(node)}"
+        for name, tree in _modules(".")
+        if not name.startswith("apiserver/") and name not in COMPOSING
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "subscribe"
+        and not _names_self(node.args[0])
+    }
+    assert found == set()
+
+
+def test_there_is_one_kind_of_channel() -> None:
+    """No part keeps a list of callbacks instead of an event channel."""
+    found = {
+        f"{name}: {ast.unparse(node)}"
+        for name, tree in _modules(".")
+        if name != "aio/events.py"
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.AnnAssign) and "list[Callable[" in ast.unparse(node.annotation))
+        or (isinstance(node, ast.Attribute) and node.attr == "listeners")
+    }
+    assert found == set()
+
+
+def _names_self(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "self" for each in ast.walk(node))
 
 
 def test_an_assignment_from_outside_is_found() -> None:

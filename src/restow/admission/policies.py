@@ -123,7 +123,7 @@ class Policies(InformedCache):
             if (resource := catalog.named(ADMISSION_GROUP, plural)) is not None
         ]
         # Which versions are equivalent depends on the hosted resources.
-        catalog.listeners.append(lambda _group: self._invalidate())
+        catalog.changed.subscribe(lambda _group: self._invalidate())
 
     # Cache.
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from restow.aggregator.interface import RemoteApi, ServiceRef
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import version_priority
 from restow.controllers.api_service_objects import (
     GROUP,
@@ -38,8 +39,8 @@ class ApiDirectory:
     """The known APIs. Implements `Directory`."""
 
     def __init__(self, catalog: Catalog, store: ResourceStore) -> None:
-        self.listeners: list[Callable[[], None]] = []
-        self.changed: list[Callable[[str], None]] = []
+        self.changed: EventChannel[[]] = EventChannel()
+        self.api_changed: EventChannel[[str]] = EventChannel()
         """Called with the name of each API that was added, removed or changed."""
         self._catalog = catalog
         self._store = store
@@ -60,7 +61,7 @@ class ApiDirectory:
         if self.resource is None:
             return
         self._begin(await self._store.loaded(self.resource))
-        self._catalog.listeners.append(self._hosting_changed)
+        self._catalog.changed.subscribe(self._hosting_changed)
 
     async def refresh(self) -> None:
         """Follow the current cache, if the previous one was discarded."""
@@ -73,7 +74,7 @@ class ApiDirectory:
         """Stop following; the known APIs stay."""
         if self._cache is not None:
             self._cache.unlisten(self._follow)
-            self._catalog.listeners.remove(self._hosting_changed)
+            self._catalog.changed.unsubscribe(self._hosting_changed)
             self._cache = None
 
     # Queries.
@@ -185,8 +186,7 @@ class ApiDirectory:
             return
         self._ordered = None
         for name in changed:
-            for listener in self.changed:
-                listener(name)
+            self.api_changed.emit(name)
         self._notify()
 
     def _hosting_changed(self, group: str) -> None:
@@ -194,7 +194,7 @@ class ApiDirectory:
             self._notify()
 
     def _notify(self) -> None:
-        for listener in self.listeners:
+        for listener in self.changed:
             try:
                 listener()
             except Exception:

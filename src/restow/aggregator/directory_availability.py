@@ -89,7 +89,7 @@ class Availability:
     def start(self) -> None:
         """Check all APIs, and repeat that."""
         self._tasks = tasks = self._runtime.tasks("availability", on_failure=lambda _: None)
-        self._directory.changed.append(self.recheck)
+        self._directory.api_changed.subscribe(self.recheck)
         for name in self._directory.names():
             self.recheck(name)
         for number in range(CHECKS_AT_ONCE):
@@ -98,7 +98,7 @@ class Availability:
 
     async def close(self) -> None:
         if self._tasks is not None:
-            self._directory.changed.remove(self.recheck)
+            self._directory.api_changed.unsubscribe(self.recheck)
             await self._tasks.close()
             self._tasks = None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -21,6 +21,7 @@ from restow.aggregator.documents_fetch import FetchFailed
 from restow.aggregator.documents_index import RemoteVersion
 from restow.aggregator.interface import Backends, Directory, RemoteApi
 from restow.aio import Backoff, QueueFull, Runtime, WorkQueue
+from restow.aio.events import EventChannel
 
 REFRESH_SECONDS: Final = 60.0
 BACKENDS_MAX: Final = 1_000
@@ -50,8 +51,8 @@ class RemoteDocuments:
         self._backends = backends
         self._runtime = runtime
         self._reading = asyncio.Lock()
-        self.discovery_listeners: list[Callable[[str], None]] = []
-        self.openapi_listeners: list[Callable[[], None]] = []
+        self.discovery_changed: EventChannel[[str]] = EventChannel()
+        self.openapi_changed: EventChannel[[]] = EventChannel()
         self._known: dict[BackendOrigin, _Known] = {}
         self._versions: dict[tuple[str, str], RemoteVersion] = {}
         self._unavailable: dict[str, str | None] = {}
@@ -66,7 +67,7 @@ class RemoteDocuments:
             )
             for part in _WORKERS
         }
-        directory.listeners.append(self._directory_changed)
+        directory.changed.subscribe(self._directory_changed)
         self._directory_changed()
 
     def versions(self) -> Iterable[RemoteVersion]:
@@ -186,7 +187,7 @@ class RemoteDocuments:
                 logger.warning("too many aggregated servers: %s is not queried", origin)
 
     def _refresh(self) -> None:
-        """Update the merged view, and notify the listeners of changes."""
+        """Update the merged view, and emit its changes."""
         before, now = self._versions, self._current()
         self._versions = now
         keys = list(dict.fromkeys([*before, *now]))
@@ -194,13 +195,11 @@ class RemoteDocuments:
         if list(before) != list(now):  # the order may be visible in documents
             shown += [key[0] for key in keys]
         for group in dict.fromkeys(shown):
-            for discovery_listener in self.discovery_listeners:
-                discovery_listener(group)
+            self.discovery_changed.emit(group)
         if [_described(before.get(key)) for key in keys] != [
             _described(now.get(key)) for key in keys
         ]:
-            for openapi_listener in self.openapi_listeners:
-                openapi_listener()
+            self.openapi_changed.emit()
 
     def _current(self) -> dict[tuple[str, str], RemoteVersion]:
         found: dict[tuple[str, str], RemoteVersion] = {}

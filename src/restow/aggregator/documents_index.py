@@ -6,11 +6,12 @@ Pure values. Not here: fetching them (`documents`), and building documents from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from restow.aggregator.interface import RemoteApi
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import version_priority
 from restow.kinds.builtin import api_service_priorities
 from restow.openapi import Document, ForeignSpec
@@ -35,9 +36,9 @@ class RemoteVersion:
 class Remotes(Protocol):
     """All remote APIs with their documents."""
 
-    discovery_listeners: list[Callable[[str], None]]
+    discovery_changed: EventChannel[[str]]
     """Called with a group when its discovery content has changed."""
-    openapi_listeners: list[Callable[[], None]]
+    openapi_changed: EventChannel[[]]
     """Called when OpenAPI documents were added, removed or changed."""
 
     def versions(self) -> Iterable[RemoteVersion]:
@@ -51,8 +52,8 @@ class NoRemotes:
     """Implementation for a server without aggregation."""
 
     def __init__(self) -> None:
-        self.discovery_listeners: list[Callable[[str], None]] = []
-        self.openapi_listeners: list[Callable[[], None]] = []
+        self.discovery_changed: EventChannel[[str]] = EventChannel()
+        self.openapi_changed: EventChannel[[]] = EventChannel()
 
     def versions(self) -> Iterable[RemoteVersion]:
         return ()

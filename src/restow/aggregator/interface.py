@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupVersion
 from restow.client.transport import ClientRequest, ClientResponse
 
@@ -45,7 +46,7 @@ class RemoteApi:
 class Directory(Protocol):
     """The currently registered aggregated APIs."""
 
-    listeners: list[Callable[[], None]]
+    changed: EventChannel[[]]
     """Called when an API was added, removed or changed, or its availability has changed."""
 
     def find(self, group: str, version: str) -> RemoteApi | None:

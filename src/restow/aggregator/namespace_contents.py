@@ -23,6 +23,7 @@ from restow.aggregator.documents_index import Remotes, RemoteVersion
 from restow.aggregator.interface import Backends, Directory, RemoteApi
 from restow.aggregator.pools import BackendBusy
 from restow.aio import Clock
+from restow.aio.events import EventChannel
 from restow.client.errors import AnswerTooLarge, ConnectionFailed
 from restow.client.transport import ClientRequest
 from restow.controllers.namespace_conditions import Leftovers
@@ -133,9 +134,9 @@ class RemoteNamespaceContents:
         self._on_failed = on_failed
 
     @property
-    def listeners(self) -> list[Callable[[str], None]]:
+    def changed(self) -> EventChannel[[str]]:
         """Called with a group whose known resources have changed."""
-        return self._documents.discovery_listeners
+        return self._documents.discovery_changed
 
     async def empty(self, namespace: str, left: Leftovers) -> None:
         """Delete the objects in a namespace, and record those that remain."""

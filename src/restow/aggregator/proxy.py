@@ -34,6 +34,7 @@ from restow.aggregator.interface import Directory, RemoteApi
 from restow.aggregator.pools import BackendBusy
 from restow.aggregator.published_headers import IdentityHeadersReader
 from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
+from restow.aio.events import EventChannel
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
@@ -83,12 +84,12 @@ class Proxy:
         self._limits = limits or ProxyLimits()
         self._tasks = runtime.tasks("proxy", tasks_max=self._limits.streams_max)
         self._on_failed = on_failed
-        directory.listeners.append(lambda: backends.keep(directory.all()))
+        directory.changed.subscribe(lambda: self._backends.keep(directory.all()))
 
     @property
-    def listeners(self) -> list[Callable[[], None]]:
+    def changed(self) -> EventChannel[[]]:
         """Called when the set of aggregated APIs has changed."""
-        return self._directory.listeners
+        return self._directory.changed
 
     @property
     def streams_open(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, ParamSpec
 
 P = ParamSpec("P")
@@ -18,7 +18,16 @@ class EventChannel(Generic[P]):
         """Call the subscriber for every later event."""
         self._subscribers.append(subscriber)
 
+    def unsubscribe(self, subscriber: Callable[P, None]) -> None:
+        """Undo a subscription; a no-op without one."""
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+
+    def __iter__(self) -> Iterator[Callable[P, None]]:
+        """The subscribers, for an emitter that handles their failures one by one."""
+        return iter(tuple(self._subscribers))
+
     def emit(self, *args: P.args, **options: P.kwargs) -> None:
         """Call all subscribers."""
-        for each in self._subscribers:
+        for each in self:
             each(*args, **options)

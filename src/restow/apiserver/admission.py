@@ -117,8 +117,6 @@ class AdmissionParts:
             *self._quotas,
         ]
         self.chain = Chain(mutations, admissions, object_checks=plugins.object_checks)
-        # The equivalent resources of a webhook's rules depend on the resources that are served.
-        catalog.listeners.append(lambda _group: self._catalog_changed())
 
     async def start(self) -> None:
         """Load all admission configurations. Raises when they cannot be read."""
@@ -153,7 +151,8 @@ class AdmissionParts:
         self._calls.keep(client for each in self._hooks for client in each.clients())
         self.chain.invalidate()
 
-    def _catalog_changed(self) -> None:
+    def catalog_changed(self, _group: str) -> None:
+        """Drop what was derived from the hosted resources."""
         for each in self._hooks:
             each.invalidate()
         self.chain.invalidate()

@@ -141,7 +141,6 @@ class Authenticators:
 
     def follow(self, renewal: CertificateReload) -> None:
         """Reload the files when they change."""
-        renewal.listeners.append(lambda pki: self.take_clients(pki.client_ca_pem))
         if self._token_file is not None:
             renewal.follow(self._token_file, take=self._take_token_file)
         if self.client_ca_files:

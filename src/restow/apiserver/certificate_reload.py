@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from restow.aio import Runtime, in_own_thread, read_regular_file
+from restow.aio.events import EventChannel
 from restow.apiserver import certificates as certs
 from restow.apiserver.option_files import check_authorities, named
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, check_mode, refresh_pki
@@ -89,7 +90,7 @@ class CertificateReload:
     ) -> None:
         """`material`: that of the listener; None in a process that has keys but no listener."""
         self.pki = pki
-        self.listeners: list[Callable[[Pki], None]] = []
+        self.changed: EventChannel[[Pki]] = EventChannel()
         """Called with new keys and CAs, on the event loop; they must be short."""
         self.outcomes = ReloadCounts()
         self._options = options
@@ -184,10 +185,12 @@ class CertificateReload:
 
     def _notify(self, pki: Pki) -> None:
         self.pki = pki
-        for listener in tuple(self.listeners):
+        for listener in self.changed:
             try:
                 listener(pki)
-            except Refusal as error:  # such as a full disk; call the other listeners all the same
+            except (
+                Refusal
+            ) as error:  # such as a full disk; the other subscribers get them all the same
                 logger.warning("cannot publish the renewed certificates: %s", error)
 
     def _parts(self) -> Sequence[TlsPart]:

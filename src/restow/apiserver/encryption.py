@@ -64,8 +64,6 @@ class Encryption:
                 )
 
         self.keys.connect(check=check, publish=publish)
-        if coordinator.key_watch is None:  # the keys are not coordinated
-            self.keys.listeners.append(self.keys.settled)
         self._tasks.spawn_loop("follow the configuration", self.keys.follow())
 
     def publish(self, health: HealthChecks, metrics: Metrics, coordinator: Coordinator) -> None:

@@ -57,6 +57,7 @@ from restow.apiserver.startup import PARTICIPATION, Participation, StartStep, ru
 from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.subscriptions import (
     agreement_subscriptions,
+    authenticator_subscriptions,
     certificate_subscriptions,
     subscribe_all,
 )
@@ -190,6 +191,7 @@ class _Start:
         )
         self.shutdown.add("authenticators", authenticators.close)
         authenticators.follow(self._keys.renewal)
+        subscribe_all(authenticator_subscriptions(self._keys.renewal, authenticators))
 
     async def open_store(self) -> None:
         store = await open_store(self.options, self.runtime, self.shutdown)

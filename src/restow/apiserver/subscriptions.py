@@ -1,7 +1,8 @@
 """All subscriptions to event channels between the parts of a server.
 
 A part emits events without knowing its subscribers, which are called in the order of the list,
-synchronously. Not here: notifications between parts of one package.
+synchronously. Not here: a part that subscribes itself, in its constructor, to a part that it was
+given.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from restow.apiserver.aggregation import proxy_trust
 if TYPE_CHECKING:  # `build` and the start modules pass what they have built
     from restow.apiserver.aggregated_registration import SelfRegistration
     from restow.apiserver.assembly import Assembly
+    from restow.apiserver.authentication import Authenticators
     from restow.apiserver.certificate_reload import CertificateReload
     from restow.apiserver.encryption import Encryption
     from restow.apiserver.pki import Pki
@@ -61,6 +63,11 @@ def assembly_subscriptions(assembly: Assembly) -> Iterator[Subscription]:
         assembly.app.revocation.check_soon,
         "the watches of an ended session end as well",
     )
+    yield Subscription(
+        assembly.catalog.changed.subscribe,
+        assembly.admission.catalog_changed,
+        "the equivalent resources of a webhook's rules depend on the resources that are served",
+    )
     if assembly.audit is not None and assembly.auditor is not None:
         yield Subscription(
             assembly.audit.policy_changed.subscribe,
@@ -90,6 +97,12 @@ def agreement_subscriptions(
             "registrations in the previous store do not apply to the accepted one",
         )
     if encryption is not None:
+        if coordinator.key_watch is None:
+            yield Subscription(
+                encryption.keys.changed.subscribe,
+                encryption.keys.settled,
+                "keys that are not coordinated need no other server to have them",
+            )
 
         def reload(roots: frozenset[str]) -> None:
             for root in roots:
@@ -102,6 +115,17 @@ def agreement_subscriptions(
         )
 
 
+def authenticator_subscriptions(
+    renewal: CertificateReload, authenticators: Authenticators
+) -> Iterator[Subscription]:
+    """Subscriptions between the certificates of a main server and its authenticators."""
+    yield Subscription(
+        renewal.changed.subscribe,
+        lambda pki: authenticators.take_clients(pki.client_ca_pem),
+        "client certificates are verified with the current CAs",
+    )
+
+
 def certificate_subscriptions(
     renewal: CertificateReload,
     controllers: ControllerManager,
@@ -109,12 +133,12 @@ def certificate_subscriptions(
 ) -> Iterator[Subscription]:
     """Subscriptions between the certificates of a main server and their publishers."""
     yield Subscription(
-        renewal.listeners.append,
+        renewal.changed.subscribe,
         lambda pki: controllers.take_certificates(pki.serving_ca_pem.decode(), proxy_trust(pki)),
         "pods and aggregated servers must trust the new CAs",
     )
     yield Subscription(
-        renewal.listeners.append, write_kubeconfig, "the certificate in the file expires as well"
+        renewal.changed.subscribe, write_kubeconfig, "the certificate in the file expires as well"
     )
 
 
@@ -123,7 +147,7 @@ def registration_subscriptions(
 ) -> Iterator[Subscription]:
     """Subscriptions between an aggregated server's membership and its Endpoints addresses."""
     yield Subscription(
-        coordinator.mirror.listeners.append,
+        coordinator.mirror.changed.subscribe,
         registration.server_changed,
         "addresses of expired servers are removed, and a server that is back adds its own",
     )

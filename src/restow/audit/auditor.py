@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
 from restow.aio import Clock
+from restow.aio.events import EventChannel
 from restow.audit.bodies import (
     NOTHING,
     STATUS_BEGIN,
@@ -123,7 +124,7 @@ class Auditor:
     def __init__(
         self, policy: AuditPolicy, sink: AuditSink, clock: Clock, *, reason: Reason | None = None
     ) -> None:
-        self.listeners: Final[list[Callable[[], None]]] = []
+        self.changed: EventChannel[[]] = EventChannel()
         """Called when the audit policy has changed."""
         self._policy = policy
         self._unauthenticated_rules = policy.rules_for(None)
@@ -147,8 +148,7 @@ class Auditor:
         """Replace the audit policy."""
         self._policy = policy
         self._unauthenticated_rules = policy.rules_for(None)
-        for notify in self.listeners:
-            notify()
+        self.changed.emit()
 
     # --- gets from the watch cache -----------------------------------------------------------
 

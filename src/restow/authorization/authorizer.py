@@ -7,9 +7,9 @@ Not here: roles (`rbac`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol, runtime_checkable
 
+from restow.aio.events import EventChannel
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.request.context import ANONYMOUS, User
@@ -34,10 +34,10 @@ class Authorizer(Protocol):
 
 @runtime_checkable
 class CacheableAuthorizer(Protocol):
-    """An authorizer whose decisions may be cached until it calls its listeners."""
+    """An authorizer whose decisions may be cached until it emits `changed`."""
 
     @property
-    def listeners(self) -> list[Callable[[], None]]:
+    def changed(self) -> EventChannel[[]]:
         """Called when decisions may have changed."""
 
 

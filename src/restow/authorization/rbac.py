@@ -13,11 +13,12 @@ Not here: the rules (`restow.apimachinery.rbac`), and who may write roles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
 from restow.aio import Runtime
+from restow.aio.events import EventChannel
 from restow.apimachinery.name_formats import path_segment_problem
 from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef
@@ -67,7 +68,7 @@ class Rbac(InformedCache):
         defaults: Iterable[tuple[str, str, Object]] = (),
     ) -> None:
         self._index = RoleIndex(defaults)
-        self.listeners: Final[list[Callable[[], None]]] = []
+        self.changed: EventChannel[[]] = EventChannel()
         """Called when a role or binding has changed."""
         self._decisions: dict[_DecisionKey, _Decision] = {}
         self._informers = [
@@ -85,8 +86,7 @@ class Rbac(InformedCache):
     def _invalidate(self) -> None:
         """Clear the cache after a change of a role or binding."""
         self._decisions.clear()
-        for notify in self.listeners:
-            notify()
+        self.changed.emit()
 
     # Decisions.
 

@@ -212,7 +212,7 @@ class DemoRun:
             try:
                 await self._controllers.start(tasks)
                 await stage.observer.start(tasks)
-                stage.observer.on_change(self._say.refresh)
+                stage.observer.updated.subscribe(self._say.refresh)
                 story = Story(stage, self._say, plot=self._plot, is_fast=self._is_fast)
                 await story.run()
                 self.is_complete = True

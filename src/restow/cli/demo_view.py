@@ -12,13 +12,14 @@ Not here: the steps, and how the state is printed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from restow.aio import Backoff, Tasks
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.internal_v1alpha1 import StorageVersion
@@ -126,7 +127,7 @@ class Observer:
         """Every list of persisted versions of widgets, oldest first."""
         self._old_migrations: frozenset[str] = frozenset()
         self._old_states = 0
-        self._listeners: list[Callable[[], None]] = []
+        self.updated: EventChannel[[]] = EventChannel()
         self._changed = asyncio.Event()
         selector = f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}"
         self._leases = Informer(
@@ -169,9 +170,6 @@ class Observer:
     def new_states(self) -> list[tuple[str, ...]]:
         """The lists of persisted versions since `reset_view`, oldest first."""
         return self.persisted_seen[self._old_states :]
-
-    def on_change(self, listener: Callable[[], None]) -> None:
-        self._listeners.append(listener)
 
     async def changed(self) -> None:
         """Wait for the next change."""
@@ -233,8 +231,7 @@ class Observer:
 
     def _on_change(self, _change: ObjectChange) -> None:
         self._changed.set()
-        for each in self._listeners:
-            each()
+        self.updated.emit()
 
 
 def _written(report: StorageVersion, leases: Sequence[Object]) -> dict[int | None, str]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from restow.aio import Runtime, retry
+from restow.aio.events import EventChannel
 from restow.aio.leader_election import LeaderElector
 from restow.apimachinery.status_error import StatusError
 from restow.controllers import compaction, events_expiry
@@ -215,40 +216,30 @@ class ControllerManager:
                 for each in single
             },
             **{
-                f"{each.queue.name}-{number}": work_off(each.queue, each.reconcile)
-                for each in aggregation
-                for number in range(API_SERVICE_WORKERS)
-            },
-            **{
                 each.queue.name: repeat(each.queue.name, each.resync, runtime)
                 for each in aggregation
             },
             **{
-                f"namespace-{number}": work_off(namespaces.queue, namespaces.reconcile)
-                for number in range(NAMESPACE_WORKERS)
-            },
-            **{
-                f"definition-{number}": work_off(definitions.queue, definitions.reconcile)
-                for number in range(DEFINITION_WORKERS)
-            },
-            **{
-                f"cleanup-{number}": work_off(
-                    definitions.cleaner.queue, definitions.cleaner.reconcile
+                f"{name}-{number}": work_off(each.queue, each.reconcile)
+                for name, each, count in (
+                    *((each.queue.name, each, API_SERVICE_WORKERS) for each in aggregation),
+                    ("namespace", namespaces, NAMESPACE_WORKERS),
+                    ("definition", definitions, DEFINITION_WORKERS),
+                    ("cleanup", definitions.cleaner, CLEANUP_WORKERS),
+                    ("dependent", dependents, DEPENDENTS_WORKERS),
                 )
-                for number in range(CLEANUP_WORKERS)
-            },
-            **{
-                f"dependent-{number}": work_off(dependents.queue, dependents.reconcile)
-                for number in range(DEPENDENTS_WORKERS)
+                for number in range(count)
             },
             **self._timed_loops(),
         }
-        hosting_listeners = [each.hosting_changed for each in (definitions, namespaces, dependents)]
-        hosting_listeners += [each.hosting_changed for each in quotas]
+        hosting = [each.hosting_changed for each in (definitions, namespaces, dependents)]
+        hosting += [each.hosting_changed for each in quotas]
         with (
             definitions.woken(),
-            _listening(catalog.listeners, hosting_listeners),
-            _listening([] if remote is None else remote.listeners, [namespaces.hosting_changed]),
+            _subscribed(catalog.changed, hosting),
+            nullcontext()
+            if remote is None
+            else _subscribed(remote.changed, [namespaces.hosting_changed]),
         ):
             async with asyncio.TaskGroup() as group:
                 for name, loop in loops.items():
@@ -303,11 +294,12 @@ class ControllerManager:
 
 
 @contextmanager
-def _listening(registry: list[OnChange], listeners: Sequence[OnChange]) -> Iterator[None]:
-    """Register listeners while the context is active."""
-    registry.extend(listeners)
+def _subscribed(channel: EventChannel[[str]], parts: Sequence[OnChange]) -> Iterator[None]:
+    """Subscribe while the context is active."""
+    for each in parts:
+        channel.subscribe(each)
     try:
         yield
     finally:
-        for each in listeners:
-            registry.remove(each)
+        for each in parts:
+            channel.unsubscribe(each)

@@ -17,6 +17,7 @@ import logging
 from typing import Any, Final, Protocol
 
 from restow.aio import Runtime, WorkQueue
+from restow.aio.events import EventChannel
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.controllers.namespace_conditions import (
@@ -34,7 +35,7 @@ from restow.controllers.object_keys import (
 )
 from restow.controllers.object_updates import update_if_present
 from restow.registry import strategy
-from restow.registry.catalog import Catalog, OnChange
+from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteOptions, ResourceStore
@@ -62,7 +63,7 @@ class RemoteContents(Protocol):
     """The contents of namespaces on aggregated servers."""
 
     @property
-    def listeners(self) -> list[OnChange]:
+    def changed(self) -> EventChannel[[str]]:
         """Called with an API group whose availability has changed."""
 
     async def empty(self, namespace: str, left: Leftovers) -> None:

@@ -62,7 +62,7 @@ class DecryptedStorage:
         self._unopened: set[str] = set()
         self._logged = 0
         self._memo = _Memo()
-        keys.listeners.append(self._try_again)
+        keys.changed.subscribe(self._try_again)
 
     async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
         item = await self.sealed.get(key, revision=revision)
@@ -113,8 +113,7 @@ class DecryptedStorage:
         await self.sealed.compact(revision)
 
     async def close(self) -> None:
-        if self._try_again in self.keys.listeners:
-            self.keys.listeners.remove(self._try_again)
+        self.keys.changed.unsubscribe(self._try_again)
         await self.sealed.close()
 
     async def open_batch(self, batch: Batch) -> Batch:

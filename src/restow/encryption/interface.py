@@ -6,9 +6,10 @@ reveals no secrets: keys are identified by their IDs (`restow.apis.encryption_ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupResource
 from restow.storage.interface import Key
 
@@ -28,7 +29,7 @@ class NotPrepared(Exception):
 class Keys(Protocol):
     """The encryption keys of this server."""
 
-    listeners: list[Callable[[], None]]
+    changed: EventChannel[[]]
     """Called when the write key or the readable keys have changed."""
 
     def write_key(self, resource: GroupResource) -> str:

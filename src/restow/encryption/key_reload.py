@@ -5,7 +5,7 @@ previous configuration stays in effect. Plug-ins that both files name keep runni
 seeds.
 
 Not here: the format of the file (`configuration`), which keys are still needed (`check`, passed
-in), and the effects of new keys (`listeners`).
+in), and the effects of new keys (`changed`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime, check_regular, in_own_thread
+from restow.aio.events import EventChannel
 from restow.aio.extras import missing_extra
 from restow.apimachinery.names import GroupResource
 from restow.encryption.configuration import (
@@ -71,7 +72,7 @@ class ReloadedKeys:
         self._check: Check | None = None
         self._publish: Publish | None = None
         self._probes = probes
-        self.listeners: list[Callable[[], None]] = []
+        self.changed: EventChannel[[]] = EventChannel()
         self.last_error = ""
         """The reason why the current file is not in effect; empty: it is."""
         self.loaded_at: datetime | None = None
@@ -298,7 +299,7 @@ class ReloadedKeys:
     def _take(self, configuration: Configuration, plugins: dict[str, Plugin]) -> None:
         before = self.keyring
         for plugin in self._new_ones(plugins):
-            plugin.listeners.append(self._notify)
+            plugin.changed.subscribe(self._notify)
         self.keyring = Keyring(configuration, self._runtime, plugins=plugins)
         self.last_error, self._refused, self._try_again_at = "", "", 0.0
         self.loaded_at = self._runtime.clock.wall()
@@ -317,8 +318,7 @@ class ReloadedKeys:
         )
 
     def _notify(self) -> None:
-        for listener in tuple(self.listeners):
-            listener()
+        self.changed.emit()
 
 
 def _signature_of(path: str) -> _Signature:

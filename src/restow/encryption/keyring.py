@@ -9,10 +9,11 @@ Not here: ciphers (`providers`, `kms`), and configuration changes (`key_reload`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupResource
 from restow.apis.encryption_keys import ANY, IDENTITY
 from restow.encryption.configuration import (
@@ -146,7 +147,7 @@ class Keyring:
     ) -> None:
         """`plugins` by name; the caller starts and closes them."""
         self.configuration = configuration
-        self.listeners: list[Callable[[], None]] = []
+        self.changed: EventChannel[[]] = EventChannel()
         self.plugins = {each.name: plugins[each.name] for each in configuration.plugins()}
         self._by_prefix = {plugin.prefix: plugin for plugin in self.plugins.values()}
         self._ciphers: dict[LocalProvider, list[LocalCipher]] = {}

@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from restow.aio import Backoff, Clock, Runtime, TaskHandle
+from restow.aio.events import EventChannel
 from restow.apis.encryption_keys import ANY
 from restow.encryption.configuration import KmsProvider
 from restow.encryption.interface import NotPrepared, Opened
@@ -76,7 +77,7 @@ class Plugin:
         self.provider = provider
         self.name = provider.name
         self.prefix = f"k8s:enc:kms:v2:{provider.name}:".encode()
-        self.listeners: list[Callable[[], None]] = []
+        self.changed: EventChannel[[]] = EventChannel()
         """Called when the write key or the readable keys have changed."""
         self.problem = "it has not been polled yet"
         """The problem of the plug-in; empty: none."""
@@ -325,8 +326,7 @@ class Plugin:
                 is_richer = await self._retry_refused()
         recovered = not self.trouble and (had_problem or had_silence)
         if before != self.write_ids() or recovered or is_richer:
-            for listener in tuple(self.listeners):
-                listener()
+            self.changed.emit()
 
     async def _poll(self) -> str:
         begun = self._clock.monotonic()

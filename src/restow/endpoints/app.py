@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from restow.aio import Suspended, run_eagerly
+from restow.aio.events import EventChannel
 from restow.aio.loop_steps import LONG_SECONDS
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
@@ -69,7 +70,7 @@ class RemoteApis(Protocol):
     """Proxies requests for the APIs of other servers."""
 
     @property
-    def listeners(self) -> list[Callable[[], None]]:
+    def changed(self) -> EventChannel[[]]:
         """Called when the set of requests that are for remote APIs has changed."""
 
     async def answer(self, context: Context) -> Answer | None:
@@ -126,10 +127,10 @@ class App:
             audit_ids=self._audit_ids,
         )
         self.quick: Final = Quick(self._short_gets.quick, JSON_HEADERS, may_be_short)
-        server.catalog.listeners.append(lambda _group: self._routes.forget())
+        server.catalog.changed.subscribe(lambda _group: self._routes.forget())
         self._aggregation = aggregation
         if aggregation is not None:
-            aggregation.listeners.append(self._routes.forget)
+            aggregation.changed.subscribe(self._routes.forget)
 
     def __call__(self, request: HttpRequest) -> AppResult:
         if not request.answer_lines:  # else set by the gate

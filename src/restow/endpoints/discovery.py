@@ -122,8 +122,8 @@ class Discovery:
         self._before: dict[str, _Group] = {}
         """Groups before their last change: unchanged parts are reused."""
         self._lists: dict[str, _Document] = {}
-        catalog.listeners.append(self._changed)
-        self._remotes.discovery_listeners.append(self._changed)
+        catalog.changed.subscribe(self._changed)
+        self._remotes.discovery_changed.subscribe(self._changed)
 
     def forget(self) -> None:
         """Drop cached entries, which contain storage version hashes, after one has changed."""

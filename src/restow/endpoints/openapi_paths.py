@@ -131,8 +131,8 @@ class OpenApi:
         # lock.
         self._making = asyncio.Lock()
         self._making_v2 = asyncio.Lock()
-        catalog.listeners.append(self._changed)
-        self._remotes.openapi_listeners.append(self._remotes_changed)
+        catalog.changed.subscribe(self._changed)
+        self._remotes.openapi_changed.subscribe(self._remotes_changed)
 
     async def answer(self, context: Context, path: str) -> HttpResponse | None:
         """The response to a request below `/openapi`; None when there is no such document."""

@@ -57,9 +57,9 @@ class ShortGets:
         self._epoch = object()
         self._is_lasting = isinstance(authorizer, CacheableAuthorizer)
         if isinstance(authorizer, CacheableAuthorizer):
-            authorizer.listeners.append(self._forget)
+            authorizer.changed.subscribe(self._forget)
         if audit is not None:
-            audit.listeners.append(self._forget)
+            audit.changed.subscribe(self._forget)
 
     def quick(
         self, line: RequestLine, headers: Headers, received_seconds: float

@@ -109,7 +109,7 @@ async def run_cluster(
             ) from error
         renewal = CertificateReload(pki, options_of_keys, runtime)
         probe = ServerProbe(pki, state.bind, runtime)
-        renewal.listeners.append(probe.take)
+        renewal.changed.subscribe(probe.take)
         supervisor = Supervisor(
             state,
             layout=layout,
@@ -239,7 +239,7 @@ class _Run:
         await supervisor.start()
         self._layout.restored.unlink(missing_ok=True)
         self._write_kubeconfig(self._layout.kubeconfig)
-        self._renewal.listeners.append(self._rewrite_kubeconfigs)
+        self._renewal.changed.subscribe(self._rewrite_kubeconfigs)
         self._tasks.spawn("certificates", self._renewal.run())
         self._view.ready(supervisor.overview(), await self._dashboard_url())
         raise ClusterFailed(await supervisor.failure)

@@ -128,7 +128,7 @@ class Workers:
 
         write(pki)
         renewal = CertificateReload(pki, options.pki, self._runtime)
-        renewal.listeners.append(write)
+        renewal.changed.subscribe(write)
         self._tasks.spawn("certificates", renewal.run())
         return url
 

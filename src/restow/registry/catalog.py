@@ -3,7 +3,7 @@
 Routes, discovery, hashes, OpenAPI and StorageVersions are derived from it, so they cannot disagree.
 The resources of a release stay while the server runs; custom resources are added, changed and
 removed. The cost of a change does not depend on their number. Each change increments `changes` and
-calls the listeners, so that data derived from the catalog can be invalidated.
+emits `changed`, so that data derived from the catalog can be invalidated.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupKind, GroupVersion, GroupVersionKind, version_priority
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.builtin import group_order
@@ -30,7 +31,7 @@ class Catalog:
         """Name of the release from which it was made."""
         self.changes = 0
         """Number of changes since the start."""
-        self.listeners: list[OnChange] = []
+        self.changed: EventChannel[[str]] = EventChannel()
         self._resources: dict[tuple[str, str], Resource] = {}
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         self._by_kind: dict[GroupKind, Resource] = {}
@@ -120,8 +121,7 @@ class Catalog:
     def _changed(self, group: str) -> None:
         self._order_group(group)
         self.changes += 1
-        for listener in self.listeners:
-            listener(group)
+        self.changed.emit(group)
 
     def _order_group(self, group: str) -> None:
         versions = [version for version, count in self._versions[group].items() if count]

@@ -47,7 +47,7 @@ class Agreements:
         self.seconds_to_agree: dict[str, float] = {}
         """Duration of the last disagreement per resource, as this server observed it."""
         self._lost_at: dict[str, float] = {}
-        mirror.listeners.append(self._note)
+        mirror.changed.subscribe(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
         if not key.startswith(EPOCHS_PREFIX) or item is None:
@@ -82,7 +82,7 @@ class Announcer:
         for item in mirror.under(EPOCHS_PREFIX):
             with suppress(StorageError):  # An unreadable StorageVersion gets no Event.
                 self._learn(MirrorView.of(mirror, item.key.removeprefix(EPOCHS_PREFIX)))
-        mirror.listeners.append(self._note)
+        mirror.changed.subscribe(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
         if item is None or not key.startswith(EPOCHS_PREFIX):

@@ -98,7 +98,7 @@ class Coordinator:
         self._keys = keys
         self._keys_changed = asyncio.Event()
         if keys is not None:
-            keys.listeners.append(self._keys_changed.set)
+            keys.changed.subscribe(self._keys_changed.set)
         parts = build_parts(
             CoordinatorInputs(
                 storage=storage,
@@ -128,7 +128,7 @@ class Coordinator:
         self.key_watch: Final = parts.key_watch
         self.custom: Final = parts.custom
         self._selection: Final = parts.selection
-        self.mirror.listeners.append(self._note_report)
+        self.mirror.changed.subscribe(self._note_report)
         self._set_not_registered()
 
     def _set_not_registered(self) -> None:

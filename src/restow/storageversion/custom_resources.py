@@ -124,7 +124,7 @@ class CustomResources:
         self.removed: Final = EventChannel[[str]]()
         """Emitted with the name of each deleted CRD."""
         self._mirror = Mirror(storage, runtime, (ROOT,))
-        self._mirror.listeners.append(self._note)
+        self._mirror.changed.subscribe(self._note)
         self._queue: WorkQueue[str] = runtime.work_queue("definition")
         self._hosted: dict[str, _Hosted] = {}
         """By the name of the CRD."""

@@ -126,7 +126,7 @@ class StorageVersionGarbageCollector:
         """Whether the set of servers has changed, which can make any entry garbage."""
         self.servers_removed = 0
         self.entries_removed = 0
-        mirror.listeners.append(self._note)
+        mirror.changed.subscribe(self._note)
 
     async def run(self) -> None:
         """Collect until cancelled; the owner of the task handles the exceptions."""

@@ -53,7 +53,7 @@ class KeyWatch:
         self._wake = asyncio.Event()
         self.errors: dict[str, str] = {}
         """By resource name: the reason why it is not registered with the preferred keys."""
-        keys.listeners.append(self.check_all)
+        keys.changed.subscribe(self.check_all)
 
     def check_all(self) -> None:
         """Check all resources after a change of this server's keys."""

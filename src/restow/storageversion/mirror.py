@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from restow.aio import Backoff, Runtime, Tasks
+from restow.aio.events import EventChannel
 from restow.storage.errors import Compacted, StorageError, StoreReplaced
 from restow.storage.interface import Batch, Item, Key, Revision, Span, Storage, Watch
 
@@ -30,7 +31,7 @@ class Mirror:
         self._storage = storage
         self._runtime = runtime
         self._parts = [_Part(prefix, self) for prefix in prefixes]
-        self.listeners: list[Listener] = []
+        self.changed: EventChannel[[Key, Item | None]] = EventChannel()
 
     async def start(self, tasks: Tasks) -> None:
         """Read all prefixes once, then follow them with watches."""
@@ -69,7 +70,7 @@ class Mirror:
         return True
 
     def notify(self, key: Key, item: Item | None) -> None:
-        for listener in self.listeners:
+        for listener in self.changed:
             try:
                 listener(key, item)
             except Exception:

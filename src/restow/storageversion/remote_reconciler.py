@@ -74,7 +74,7 @@ class RemoteReconciler:
         self._changed = asyncio.Event()
         self._on_lost = on_lost
         self.entries_removed = 0
-        mirror.listeners.append(self._note)
+        mirror.changed.subscribe(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
         """Start a pass when a deleted key may make an entry garbage."""

@@ -52,7 +52,7 @@ class SelectionFollower:
         self._catalog = catalog
         self._reporting: dict[str, Resource] = {}
         """By root: resources whose entry changes when earlier writes have ended."""
-        mirror.listeners.append(self.note)
+        mirror.changed.subscribe(self.note)
 
     def note(self, key: Key, item: Item | None) -> None:
         """Switch when the selected version of a resource has changed or was removed."""

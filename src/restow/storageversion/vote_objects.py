@@ -40,7 +40,7 @@ class VoteIndex:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self._keys: dict[str, Key] = {}
-        mirror.listeners.append(self._note)
+        mirror.changed.subscribe(self._note)
 
     def find(self, name: str) -> Item | None:
         key = self._keys.get(name)

@@ -17,6 +17,7 @@ from restow import httpserver as listener
 from restow.aggregator.documents import RemoteDocuments
 from restow.aggregator.interface import RemoteApi, ServiceRef
 from restow.aio import Runtime, SimulatedClock, SystemClock
+from restow.aio.events import EventChannel
 from restow.client.transport import (
     ClientRequest,
     ClientResponse,
@@ -115,7 +116,7 @@ class Directory:
 
     apis: dict[str, RemoteApi] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    listeners: list[Callable[[], None]] = field(default_factory=list)
+    changed: EventChannel[[]] = field(default_factory=EventChannel)
 
     def find(self, group: str, version: str) -> RemoteApi | None:
         return self.apis.get(f"{version}.{group}")
@@ -144,8 +145,7 @@ class Directory:
         self.tell()
 
     def tell(self) -> None:
-        for listen in self.listeners:
-            listen()
+        self.changed.emit()
 
 
 class ScriptedBackends:

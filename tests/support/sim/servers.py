@@ -214,7 +214,7 @@ class SimServer:
         await keys.load()
         if keys.digest != self.files.keys_in_force:
             self._take_keys(keys.digest)
-        keys.listeners.append(lambda: self._take_keys(keys.digest))
+        keys.changed.subscribe(lambda: self._take_keys(keys.digest))
         encryption = self.encryption = Encryption(keys, wire, runtime)
         return encryption.storage, Sealed(wire, keys)
 

@@ -35,8 +35,8 @@ async def test_changes_are_followed_and_notified() -> None:
     """Additions, changes and deletions are notified once; a status update is not a change."""
     async with open_directory() as (world, directory):
         told: list[str] = []
-        directory.changed.append(told.append)
-        directory.listeners.append(lambda: told.append("all"))
+        directory.api_changed.subscribe(told.append)
+        directory.changed.subscribe(lambda: told.append("all"))
         name = await register(world, "v1", "example.com", insecureSkipTLSVerify=True)
         assert told == [name, "all"]
         before = directory.find("example.com", "v1")
@@ -76,7 +76,7 @@ async def test_hosted_groups_are_never_remote() -> None:
         assert directory.find("apps", "v1") is None
         assert [api.group for api in directory.all()] == ["example.com"]
         told: list[str] = []
-        directory.listeners.append(lambda: told.append("all"))
+        directory.changed.subscribe(lambda: told.append("all"))
         await widgets(world)
         assert directory.find("example.com", "v1") is None
         assert directory.all() == ()
@@ -110,7 +110,7 @@ async def test_existing_apis_are_known_from_the_start() -> None:
         await directory.start()
         assert directory.find("example.com", "v1") is not None
         directory.close()
-        assert world.catalog.listeners == []
+        assert list(world.catalog.changed) == []
 
 
 async def test_a_discarded_cache_is_replaced() -> None:

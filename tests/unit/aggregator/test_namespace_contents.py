@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -18,6 +18,7 @@ from restow.aggregator.namespace_contents import (
     RemoteNamespaceContents,
 )
 from restow.aio import SimulatedClock
+from restow.aio.events import EventChannel
 from restow.client.transport import (
     ClientRequest,
     ClientResponse,
@@ -66,7 +67,7 @@ class World:
         self.answers: dict[str, list[Any]] = {}
         """By method and target; the last one is repeated."""
         self.asked: list[str] = []
-        self.listeners: list[Callable[[], None]] = []
+        self.changed: EventChannel[[]] = EventChannel()
         self.failed: list[str] = []
         self.contents = RemoteNamespaceContents(
             self, Known(list(versions)), self, self.clock, on_failed=self.failed.append

@@ -127,7 +127,7 @@ async def test_own_certificates_are_renewed_while_it_runs(starter: Starter) -> N
     """A month before expiry all are issued again; open connections stay open."""
     served = await starter.start(days_ago=340)
     told: list[Pki] = []
-    served.renewal.listeners.append(told.append)
+    served.renewal.changed.subscribe(told.append)
     before = await served.connect()
     assert await before.ask() == "nobody"
     await served.clock.advance(330 * DAY_SECONDS)
@@ -310,7 +310,7 @@ async def test_files_that_a_start_rejects_are_not_loaded(
         tls_cert_file=used / "cert.pem", tls_private_key_file=used / "key.pem", client_ca_file=ca
     )
     told: list[Pki] = []
-    served.renewal.listeners.append(told.append)
+    served.renewal.changed.subscribe(told.append)
 
     async def ask_as_client() -> str:
         context = served.context(ca=old.ca_file)

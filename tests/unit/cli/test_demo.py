@@ -190,7 +190,7 @@ async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
             observer = Observer(client)
             changes: list[None] = []
             await observer.start(tasks)
-            observer.on_change(lambda: changes.append(None))
+            observer.updated.subscribe(lambda: changes.append(None))
             process = ProcessView(
                 name="server-0", state="ready", index=0, port=server.port, release="x+1"
             )

@@ -233,7 +233,7 @@ async def test_instances_of_a_kind_not_hosted_here_yet_are_waited_for() -> None:
     """A server that does not host the kind yet does not delete instances or drop the CRD."""
     async with open_world() as world:
         it = await Steps.begin(world)
-        world.catalog.listeners.append(it.controller.hosting_changed)
+        world.catalog.changed.subscribe(it.controller.hosting_changed)
         name = await widgets(world)
         await make(world, "w")
         world.catalog.drop(GROUP, "widgets")

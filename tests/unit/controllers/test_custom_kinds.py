@@ -38,13 +38,13 @@ HELD: dict[str, Any] = {"finalizers": ["example.com/hold"]}
 
 async def begin(world: World) -> tuple[NamespaceController, Observed]:
     controller = NamespaceController(world.store, world.catalog, world.runtime)
-    world.catalog.listeners.append(controller.hosting_changed)
+    world.catalog.changed.subscribe(controller.hosting_changed)
     return controller, await world.observe(controller)
 
 
 async def collect(world: World) -> Collected:
     it = await Collected.begin(world)
-    world.catalog.listeners.append(it.collector.hosting_changed)
+    world.catalog.changed.subscribe(it.collector.hosting_changed)
     return it
 
 

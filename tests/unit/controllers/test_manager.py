@@ -124,7 +124,7 @@ async def test_definitions_live_and_die() -> None:
         assert not await world.has("Secret", "n/s")
         await keeping.close()
         assert told[-1] is None
-        assert world.catalog.listeners == []
+        assert list(world.catalog.changed) == []
 
 
 async def test_many_definitions_at_once_cost_the_same_each() -> None:

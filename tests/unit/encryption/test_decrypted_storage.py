@@ -123,8 +123,7 @@ async def test_undecryptable_values_are_passed_on(store: Storage) -> None:
         Splicer("Secret", ("v1",)).serve(item.value, item.revision)
     assert not told
     opened.keys = keys_of("b", "a")
-    for listener in keys.listeners:
-        listener()
+    keys.changed.emit()
     assert told == [frozenset({ROOT})]
     item = await opened.get(ONE)
     assert item is not None
@@ -170,9 +169,9 @@ async def test_closing_leaves_the_keys_alone() -> None:
     """A closed storage is not notified of key changes."""
     keys = keys_of("a")
     opened = DecryptedStorage(MemoryStorage(), keys)
-    assert len(keys.listeners) == 1
+    assert len(list(keys.changed)) == 1
     await opened.close()
-    assert not keys.listeners
+    assert not list(keys.changed)
 
 
 def test_pinned_kinds_are_plain() -> None:

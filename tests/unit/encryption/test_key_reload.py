@@ -44,7 +44,7 @@ class Changing:
         self.notified = 0
         self.write(OLD)
         self.keys = ReloadedKeys(str(path), Runtime.simulated(1, clock=self.clock))
-        self.keys.listeners.append(self._notify)
+        self.keys.changed.subscribe(self._notify)
 
     def _notify(self) -> None:
         self.notified += 1
@@ -69,7 +69,7 @@ async def changing(tmp_path: Path) -> AsyncIterator[Changing]:
 
 
 async def test_a_change_is_applied(changing: Changing) -> None:
-    """Another key in the file is in effect after the next check, and listeners are called once."""
+    """Another key in the file is in effect after the next check, and the change is emitted once."""
     sealed = changing.keys.seal(changing.keys.write_key(SECRET), KEY, b"v")
     digest = changing.keys.digest
     changing.write(BOTH)
@@ -87,7 +87,7 @@ async def test_following(changing: Changing) -> None:
     async with changing.keys._runtime.tasks("test") as tasks:
         tasks.spawn("follow", changing.keys.follow())
         taken = asyncio.Event()
-        changing.keys.listeners.append(taken.set)
+        changing.keys.changed.subscribe(taken.set)
         changing.write(BOTH)
         await changing.clock.advance(1.5)
         await taken.wait()
@@ -217,7 +217,7 @@ async def test_plugins_stay_with_their_seeds(tmp_path: Path) -> None:
         assert keys.keyring.plugins["vault"] is plugin
         assert service.calls["Encrypt"] == 1
         notified: list[str] = []
-        keys.listeners.append(lambda: notified.append(keys.writable(SECRET)[1]))
+        keys.changed.subscribe(lambda: notified.append(keys.writable(SECRET)[1]))
         service.key_id = "key-2"
         await plugin.poll()
         assert notified == ["kms:vault:key-2"]

@@ -115,7 +115,7 @@ async def test_seeds_of_others(plugin: Plugin, service: KmsPlugin) -> None:
 async def test_rotation(plugin: Plugin, service: KmsPlugin) -> None:
     """If the plug-in names another key, a seed is created under it; the old one can still write."""
     told: list[tuple[str, ...]] = []
-    plugin.listeners.append(lambda: told.append(plugin.write_ids()))
+    plugin.changed.subscribe(lambda: told.append(plugin.write_ids()))
     old = plugin.seal(CURRENT, KEY, VALUE)
     service.key_id = "key-2"
     await plugin.poll()
@@ -146,7 +146,7 @@ async def test_rotation(plugin: Plugin, service: KmsPlugin) -> None:
 async def test_plugin_health(mood: str, text: str, plugin: Plugin, service: KmsPlugin) -> None:
     """Problems of a plug-in are reported, writes continue meanwhile, and it may recover."""
     told: list[str] = []
-    plugin.listeners.append(lambda: told.append(plugin.problem))
+    plugin.changed.subscribe(lambda: told.append(plugin.problem))
     service.mood = mood  # type: ignore[assignment]
     await plugin.poll()
     assert text in plugin.problem
@@ -203,7 +203,7 @@ async def test_unresponsive_plugin_while_reading(
     assert service.calls["Decrypt"] == 1
     service.decrypts_badly = "well"
     told: list[bool] = []
-    plugin.listeners.append(lambda: told.append(True))
+    plugin.changed.subscribe(lambda: told.append(True))
     await plugin.poll()
     assert told == [True]
     await plugin.prepare([sealed])
@@ -219,7 +219,7 @@ async def test_a_seed_that_is_refused(plugin: Plugin, service: KmsPlugin) -> Non
         plugin.open(KEY, sealed)
     service.forgotten.clear()
     told: list[bool] = []
-    plugin.listeners.append(lambda: told.append(True))
+    plugin.changed.subscribe(lambda: told.append(True))
     await plugin.poll()
     assert told == [True]
     assert plugin.open(KEY, sealed).value == VALUE

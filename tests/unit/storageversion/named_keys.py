@@ -6,8 +6,9 @@ cipher has tests of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupResource
 from restow.apis.encryption_keys import IDENTITY
 from restow.encryption.interface import Opened
@@ -30,13 +31,12 @@ class NamedKeys:
         self.names = tuple(names)
         self._before: tuple[str, ...] = ()
         """Keys of earlier configurations, readable until all servers have reloaded."""
-        self.listeners: list[Callable[[], None]] = []
+        self.changed: EventChannel[[]] = EventChannel()
 
     def change(self, names: Sequence[str]) -> None:
         """Replaces the configuration."""
         self._before, self.names = (*self._before, *self.names), tuple(names)
-        for listener in self.listeners:
-            listener()
+        self.changed.emit()
 
     def write_key(self, _resource: GroupResource) -> str:
         return key_id_of(self.names[0])

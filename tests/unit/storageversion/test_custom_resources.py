@@ -52,7 +52,7 @@ async def test_a_definition_is_registered_and_hosted_in_one_step(tmp_path: Path,
         server = await one(world, mode)
         changes: list[tuple[str | None, bool]] = []
         observed: set[tuple[bool, bool]] = set()
-        server.catalog.listeners.append(
+        server.catalog.changed.subscribe(
             lambda _group: changes.append((written(server), is_stored(world, report_key(GADGETS))))
         )
         gadgets, late = Gadgets(world.storage), DelayedCommits(server, to=report_key(GADGETS))

@@ -24,7 +24,7 @@ class Rig:
         self.tasks = runtime.tasks("test")
         self.mirror = Mirror(self.storage, runtime, ["/a/", "/b/"])
         self.calls: list[tuple[str, bytes | None]] = []
-        self.mirror.listeners.append(self._note)
+        self.mirror.changed.subscribe(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
         assert self.mirror.get(key) == item  # the listener is called after the change is visible

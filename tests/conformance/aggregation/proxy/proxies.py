@@ -16,6 +16,7 @@ from restow.aggregator.pools import BackendLimits, Resolve, resolve_by_system
 from restow.aggregator.proxy import Proxy, ProxyLimits
 from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint
 from restow.aio import Runtime
+from restow.aio.events import EventChannel
 from tests.conformance.api.servers import TOKEN, RunningServer
 from tests.support.aggregated_backend import AggregatedBackend
 
@@ -32,7 +33,7 @@ class OneApi:
 
     api: RemoteApi | None
     why_not: str | None = None
-    listeners: list[Callable[[], None]] = field(default_factory=list)
+    changed: EventChannel[[]] = field(default_factory=EventChannel)
 
     def find(self, group: str, version: str) -> RemoteApi | None:
         known = self.api
@@ -44,10 +45,6 @@ class OneApi:
 
     def unavailable(self, api: RemoteApi) -> str | None:
         return self.why_not
-
-    def changed(self) -> None:
-        for listener in self.listeners:
-            listener()
 
 
 @dataclass(slots=True)
@@ -118,7 +115,7 @@ def join(
     proxy = Proxy(directory, backends, runtime, limits=limits)
     app = server.assembly.app
     app._aggregation = proxy
-    directory.listeners.append(app._routes.forget)
+    directory.changed.subscribe(app._routes.forget)
     return Rig(backend, server, directory, services, backends, proxy)
 
 

@@ -387,7 +387,7 @@ async def test_a_changed_api_gets_other_connections(rig: Rig) -> None:
     assert (await rig.server.client.get(FLUNDERS)).status == 200
     await wait_until(lambda: rig.backend.connections_open == 1)
     rig.directory.api = None
-    rig.directory.changed()
+    rig.directory.changed.emit()
     await wait_until(lambda: rig.backend.connections_open == 0)
     assert (await rig.server.client.get(FLUNDERS)).status == 404
 

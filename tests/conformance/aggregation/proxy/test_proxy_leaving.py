@@ -120,7 +120,7 @@ async def test_an_api_that_goes_or_changes_ends_what_is_under_way(start_rig: Sta
         client.ask(f"{FLUNDERS}?watch=true")
         assert (await client.head())[0] == 200
         rig.directory.api = changed
-        rig.directory.changed()
+        rig.directory.changed.emit()
         if changed is not None:  # detected by the next request
             rig.backend.script = _hang
             rig.services.found = [ServiceEndpoint("127.0.0.1", 1)]
