@@ -11,7 +11,7 @@ import pytest
 
 from restow.apimachinery.cipher_suites import CIPHER_SUITES
 from restow.cli.main import make_whole_parser
-from restow.cli.tree import Option, whole_tree
+from tools.command_tree import Option, whole_tree
 from restow.httpserver.tls import TlsPolicy
 
 PAGE: Final = Path(__file__).parents[2] / "SECURITY.md"

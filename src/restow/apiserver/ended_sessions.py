@@ -70,7 +70,7 @@ class EndedSessions:
         self._storage = storage
         self._clock = runtime.clock
         self._mirror = Mirror(storage, runtime, [PREFIX])
-        self._mirror.listeners.append(self._note)
+        self._mirror.changed.subscribe(self._note)
         self._fresh_until_seconds = 0.0
         self._known: dict[Key, tuple[float, str]] = {}
         """By key: the expiry of the session, and the hash of its user."""

@@ -63,7 +63,7 @@ class Revocation:
         self.ended: Final[Counter[int]] = Counter()
         """Requests that were ended, by the code of their Status."""
         if isinstance(access.authorizer, CacheableAuthorizer):
-            access.authorizer.listeners.append(self.check_soon)
+            access.authorizer.changed.subscribe(self.check_soon)
 
     def check_soon(self) -> None:
         """Check all requests soon: roles or sessions have changed."""
