@@ -28,6 +28,7 @@ __all__ = [
     "KEY_BYTES_MAX",
     "OPERATIONS_MAX",
     "REVISION_FIRST",
+    "REVISION_MAX",
     "SEALED_PREFIX",
     "SEAL_BYTES_MAX",
     "TRANSACTION_BYTES_MAX",
@@ -63,6 +64,8 @@ Revision = NewType("Revision", int)
 
 REVISION_FIRST: Final = Revision(1)
 """The revision of an empty store, as in etcd."""
+REVISION_MAX: Final = Revision((1 << 56) - 1)
+"""The largest revision that every driver can store; no cluster reaches it."""
 
 OPERATIONS_MAX: Final = 120
 """Guards and writes of one transaction together; etcd's own limit is 128."""

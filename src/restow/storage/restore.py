@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from restow.aio import Ids, Runtime
+from restow.aio import Ids, Runtime, check_regular
 from restow.storage.backup import Progress, cannot_write, ignore_progress, sync
 from restow.storage.checks import check_key
 from restow.storage.drivers import UNFINISHED_RESTORE_KEY
@@ -44,6 +44,7 @@ from restow.storage.errors import (
 from restow.storage.identity import IDENTITY_KEY, accept
 from restow.storage.interface import (
     EVERYTHING,
+    REVISION_MAX,
     Absent,
     Delete,
     Done,
@@ -110,7 +111,7 @@ async def restore_backup(
     source = await _open_backup(path, runtime)
     try:
         keys, left_out = await _count(source)
-        begin = Revision(source.revision + ahead)
+        begin = _begin(path, source.revision, ahead)
         opened = (
             _new_file(Path(rest), runtime, begin)
             if is_sqlite
@@ -137,11 +138,22 @@ async def fill(
     return await _finish(storage)
 
 
+def _begin(path: Path, revision: int, ahead: int) -> Revision:
+    """The revision at which the restored store begins."""
+    if revision + ahead > REVISION_MAX:
+        raise OpenRefused(
+            f"{path} is at revision {revision:,}, which cannot be raised by {ahead:,}: use a"
+            " smaller --ahead, and check where the file is from"
+        )
+    return Revision(revision + ahead)
+
+
 def _check_backup(path: Path) -> str:
     """Check that the file is complete; return an identifier of this backup."""
     try:
         if (problem := changeable_by_others(path)) is not None:
             raise OpenRefused(problem)
+        check_regular(path.stat(), path)
         with path.open("rb") as file:
             digest = hashlib.sha256()
             head = file.read(_CHUNK_BYTES)

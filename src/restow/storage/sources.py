@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from restow.aio import Runtime
+from restow.aio import Runtime, check_regular
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Span
 
@@ -73,6 +73,7 @@ def _open_snapshot(path: Path) -> KeyValueSource:
     from restow.storage.etcd.snapshot_file import EtcdSnapshot  # noqa: PLC0415
 
     try:
+        check_regular(path.stat(), path)
         with path.open("rb") as file:
             head = file.read(len(_SQLITE_HEAD))
     except OSError as error:

@@ -26,6 +26,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
+from restow.aio import FileRefused, check_regular
 from restow.storage.errors import OpenRefused, StoreDamaged, Unavailable
 
 MAGIC: Final = 0xED0CDAED
@@ -73,12 +74,18 @@ class BoltFile:
         """Open it; raises `OpenRefused` if it is not a bbolt file."""
         self.path = path
         try:
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Opening a pipe must not wait for a writer.
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise OpenRefused(f"{path} cannot be read: {error.strerror}") from error
         try:
-            self.size = os.fstat(self._file).st_size
+            status = os.fstat(self._file)
+            check_regular(status, path)
+            self.size = status.st_size
             self.meta = self._read_meta()
+        except FileRefused as error:
+            os.close(self._file)
+            raise OpenRefused(f"{path} cannot be read: {error.strerror}") from error
         except BaseException:
             os.close(self._file)
             raise
@@ -172,16 +179,17 @@ class BoltFile:
     def _leaves_backwards(self, root: int) -> Iterator[_Page]:
         """The leaves of a tree, the last first; at most one page of each level is in memory."""
         waiting: list[list[int]] = [[root]]
-        pages_left = self.meta.pages  # each page is part of one tree, once
+        # Each page of the file is part of one tree, once; what the meta says is not a limit.
+        pages_left = self.size // self.meta.page_bytes
         while waiting:
             if not waiting[-1]:
                 waiting.pop()
                 continue
-            if len(waiting) > DEPTH_MAX or pages_left == 0:
+            if len(waiting) > DEPTH_MAX:
                 raise self._damaged("its pages form a cycle")
-            pages_left -= 1
             number = waiting[-1].pop()
-            page = self._page(number)
+            page = self._page(number, pages_left)
+            pages_left -= len(page.data) // self.meta.page_bytes
             if page.flags & _LEAF:
                 yield page
             elif page.flags & _BRANCH:
@@ -189,7 +197,8 @@ class BoltFile:
             else:
                 raise self._damaged(f"page {number} is neither branch nor leaf")
 
-    def _page(self, number: int) -> _Page:
+    def _page(self, number: int, pages_max: int) -> _Page:
+        """A page with its overflow, of at most so many pages."""
         page_bytes = self.meta.page_bytes
         if not 1 < number < self.meta.pages:
             raise self._damaged(f"page {number} is beyond its {self.meta.pages} pages")
@@ -197,6 +206,8 @@ class BoltFile:
         stated, flags, count, overflow = _HEADER.unpack_from(data)
         if stated != number or overflow * page_bytes > PAGE_AND_OVERFLOW_BYTES_MAX:
             raise self._damaged(f"page {number} has another number in its header")
+        if 1 + overflow > pages_max:
+            raise self._damaged("its pages are used more than once")
         if overflow:
             data += self.read((number + 1) * page_bytes, overflow * page_bytes)
         return _Page(flags, count, data)
@@ -214,6 +225,7 @@ class BoltFile:
         if not page.flags & _LEAF or first + page.entries * _LEAF_ENTRY.size > size:
             raise self._damaged("a leaf page is truncated")
         last = first + (page.entries - 1) * _LEAF_ENTRY.size
+        unused = size
         for place in range(last, first - 1, -_LEAF_ENTRY.size):
             flags, position, key_size, value_size = _LEAF_ENTRY.unpack_from(data, place)
             begin = place + position
@@ -221,6 +233,9 @@ class BoltFile:
             end = middle + value_size
             if end > size:
                 raise self._damaged("an entry extends beyond its page")
+            unused -= key_size + value_size
+            if unused < 0:
+                raise self._damaged("the entries of a page overlap")
             yield flags, data[begin:middle], data[middle:end]
 
     def _leaf_backwards(self, page: _Page) -> Iterator[tuple[bytes, bytes]]:

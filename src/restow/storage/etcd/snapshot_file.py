@@ -23,7 +23,7 @@ from typing import Final
 from restow.apimachinery.protobuf_values import read_small
 from restow.storage.errors import StoreDamaged
 from restow.storage.etcd.bolt_file import BoltFile
-from restow.storage.interface import REVISION_FIRST
+from restow.storage.interface import REVISION_FIRST, REVISION_MAX
 
 HASH_BYTES: Final = 32
 DISK_SECTOR_BYTES: Final = 512
@@ -90,6 +90,8 @@ class EtcdSnapshot:
         for name, value in self._file.entries_backwards(_META):
             if name in _COMPACTIONS and len(value) >= _REVISION.size:
                 newest = max(newest, _REVISION.unpack_from(value)[0])
+        if newest > REVISION_MAX:
+            raise self._damaged(f"its revision {newest} is larger than any cluster's")
         return newest
 
     def _check_hash(self) -> None:
