@@ -23,7 +23,7 @@ import apsw
 
 from restow.storage.deleted_log import check_deleted_log
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unavailable
-from restow.storage.interface import Key, Revision, Span
+from restow.storage.interface import REVISION_MAX, Key, Revision, Span
 from restow.storage.sqlite import file_setup, schema
 from restow.storage.sqlite.batch import read_revision
 from restow.storage.sqlite.errors import FOREIGN, translate
@@ -33,6 +33,8 @@ _SUFFIXES: Final = ("", "-wal", "-journal")
 
 _SETTINGS: Final = (
     "PRAGMA query_only = 1",
+    "PRAGMA trusted_schema = 0",
+    "PRAGMA cell_size_check = 1",
     f"PRAGMA cache_size = -{file_setup.READER_CACHE_KIB}",
     "PRAGMA mmap_size = 0",
 )
@@ -55,6 +57,8 @@ class ReadOnlyFile:
         self._before = before
         connection.execute("BEGIN")
         self.revision: Revision = read_revision(connection)
+        if not 0 <= self.revision <= REVISION_MAX:
+            raise StoreDamaged(f"{path} is damaged: its revision is {self.revision}")
 
     def count(self, spans: Sequence[Span]) -> int:
         """How many keys the spans hold."""
@@ -131,6 +135,7 @@ def open_read_only(path: Path) -> ReadOnlyFile:
         before = _file_state(path)
         connection, with_locks = _connect(path)
         _check_marks(path, connection)
+        _check_schema(path, connection)
         return ReadOnlyFile(path, connection, before=None if with_locks else before)
     except (*FOREIGN, OSError) as error:
         if connection is not None:
@@ -183,6 +188,19 @@ def _check_marks(path: Path, connection: apsw.Connection) -> None:
         raise OpenRefused(
             f"{path} has format {form}; this restow supports formats up to {schema.FORMAT}:"
             " use a newer restow"
+        )
+
+
+def _check_schema(path: Path, connection: apsw.Connection) -> None:
+    """Refuse a file that has other tables, views or triggers: it was not made by restow, and
+    reading a view can take forever."""
+    others = connection.execute(schema.OTHER_OBJECTS).fetchall()
+    count = connection.execute(schema.COUNT_OBJECTS).fetchone()
+    if others or count != (len(schema.TABLES),):
+        names = ", ".join(str(row[0])[:80] for row in others[:3])
+        raise OpenRefused(
+            f"{path} has other tables than a restow store{names and f' ({names})'}: it was changed"
+            " by another program, or made by one"
         )
 
 

@@ -40,6 +40,14 @@ CREATE TABLE changes (
 INSERT INTO meta VALUES ('revision', 1), ('compacted', 0), ('settled', 0);
 """
 
+TABLES: Final = ("changes", "keys", "meta", "versions")
+OTHER_OBJECTS: Final = (
+    "SELECT type || ' ' || name FROM sqlite_schema"
+    f" WHERE NOT (type = 'table' AND rootpage > 0 AND name IN {TABLES})"
+)
+"""Objects that no store has: views, triggers, indexes, virtual tables, other tables."""
+COUNT_OBJECTS: Final = "SELECT count(*) FROM sqlite_schema"
+
 REVISION: Final = "SELECT value FROM meta WHERE name = 'revision'"
 COMPACTED: Final = "SELECT value FROM meta WHERE name = 'compacted'"
 SET_REVISION: Final = "UPDATE meta SET value = ? WHERE name = 'revision'"
