@@ -319,6 +319,7 @@ def _open_channel(
     settings: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
+        ("grpc.enable_http_proxy", 0),  # a proxy of the environment must not see the store
         ("grpc.enable_retries", 0),  # retries are decided in this module
         ("grpc.keepalive_time_ms", int(options.keepalive_seconds * 1000)),
         ("grpc.keepalive_timeout_ms", int(options.keepalive_timeout_seconds * 1000)),
