@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +14,7 @@ import msgspec
 import pytest
 
 from restow.aio import Runtime
-from restow.localcluster.control import SOCKET_NAME, ControlServer, socket_address
+from restow.localcluster.control import CALLERS_MAX, SOCKET_NAME, ControlServer, socket_address
 from restow.localcluster.control_client import ControlClient
 from restow.localcluster.errors import ControlRefused, NoClusterRuns
 from restow.localcluster.messages import ControlReply, ControlRequest, ProcessOverview, ProcessView
@@ -106,6 +109,8 @@ async def test_a_refusal_has_the_words_of_the_supervisor(place: Path) -> None:
         (b"\n", "invalid request"),
         (b'{"verb":"explode"}\n', "invalid request"),
         (b'{"version":2,"verb":"list"}\n', "another version of restow"),
+        (b'{"verb":"list","name":"\xff"}\n', "invalid request"),
+        (b'{"verb":"list","more":' + b"[" * 200_000 + b"}\n", "invalid request"),
     ],
 )
 async def test_what_is_no_request_is_refused(
@@ -137,3 +142,71 @@ async def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path, exists
     """For an empty or missing directory the error says how to start a cluster."""
     with pytest.raises(NoClusterRuns, match="restow up --data-dir"):
         await ControlClient(tmp_path if exists else tmp_path / "none").overview()
+
+
+async def connected(folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    with socket_address(folder) as address:
+        return await asyncio.open_unix_connection(address)
+
+
+async def test_silent_callers_are_disconnected(tmp_path: Path, handler: Handler) -> None:
+    """Callers that send no request, or half of one, do not lock out others: while they hold all
+    connections another caller gets the reason, and after a time they are disconnected."""
+    server = await ControlServer.start(
+        handler, runtime=Runtime.system(), data_dir=tmp_path, peer_seconds=1.0
+    )
+    silent = [await connected(tmp_path) for _ in range(CALLERS_MAX)]
+    silent[0][1].write(b'{"verb":')
+    with pytest.raises(ControlRefused, match="too many commands"):
+        await ControlClient(tmp_path).overview()
+    async with asyncio.timeout(20):
+        for reader, writer in silent:
+            assert b"no request" in await reader.read()
+            writer.close()
+    assert await ControlClient(tmp_path).overview() == OVERVIEW
+    await server.close()
+
+
+async def test_a_caller_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
+    """A stopped caller does not hold a connection forever."""
+    ended = asyncio.Event()
+
+    async def endless(request: ControlRequest) -> AsyncIterator[ControlReply]:
+        try:
+            while True:
+                yield ControlReply(progress="x" * 100_000)
+        finally:
+            ended.set()
+
+    server = await ControlServer.start(
+        endless, runtime=Runtime.system(), data_dir=tmp_path, peer_seconds=0.2
+    )
+    _, writer = await connected(tmp_path)
+    writer.write(msgspec.json.encode(ControlRequest(verb="list")) + b"\n")
+    async with asyncio.timeout(20):
+        await ended.wait()
+    writer.close()
+    await server.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_another_user_is_disconnected(tmp_path: Path, handler: Handler) -> None:
+    """Another user is refused even if the modes let it connect."""
+    server = await ControlServer.start(handler, runtime=Runtime.system(), data_dir=tmp_path)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        link = Path(folder) / SOCKET_NAME
+        link.hardlink_to(tmp_path / SOCKET_NAME)
+        link.chmod(0o666)
+        code = (
+            "import os, socket, sys; os.setgid(65534); os.setuid(65534);"
+            "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+            """s.send(b'{"verb":"stop"}\\n'); print(s.recv(1))"""
+        )
+        child = await asyncio.create_subprocess_exec(
+            "/usr/bin/env", "python3", "-c", code, str(link), stdout=PIPE, stderr=PIPE
+        )
+        out, errors = await child.communicate()
+    assert out == b"b''\n" or b"ConnectionResetError" in errors or b"BrokenPipe" in errors
+    assert handler.requests == []
+    await server.close()
