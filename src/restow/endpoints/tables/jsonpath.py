@@ -175,10 +175,10 @@ _STEP: Final = re.compile(
         (?:\s*(?P<operator>==|!=|<=|>=|<|>)\s*(?P<literal>{_QUOTED}|true|false|-?\d{{1,18}}(?:\.\d{{1,18}})?)
         )?\s*\)\]
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
-_CHOICE: Final = re.compile(rf"{_QUOTED}|{_NUMBER}")
-_INNER: Final = re.compile(rf"\.(?P<name>{_NAME})|\[(?P<quoted>{_QUOTED})\]")
+_CHOICE: Final = re.compile(rf"{_QUOTED}|{_NUMBER}", re.ASCII)
+_INNER: Final = re.compile(rf"\.(?P<name>{_NAME})|\[(?P<quoted>{_QUOTED})\]", re.ASCII)
 
 
 def parse_path(path: str) -> JsonPath:
@@ -226,6 +226,8 @@ def _step(found: re.Match[str]) -> _Step:
 
 def _slice(text: str) -> _Slice:
     start, stop, *step = (int(each) if each.strip() else None for each in text.split(":"))
+    if step == [0]:
+        raise BadPath("the step of a slice must be above 0")
     return _Slice(start, stop, (step[0] if step else None) or 1)
 
 

@@ -85,6 +85,7 @@ def test_paths(path: str, found: list[object]) -> None:
         ".spec[a]",
         ".a[?(@.b>@.c)]",
         ".a[1:2:-1]",
+        ".a[1:2:0]",
         ".a['b',]",
         ".a[(@.length-1)]",
         ".a b",
@@ -123,3 +124,12 @@ def test_recursive_search_is_bounded() -> None:
     assert parse_path("..wanted").find(deep) == []
     wide = [{"wanted": number} for number in range(2 * VISITED_MAX)]
     assert len(parse_path("..wanted").find(wide)) == FOUND_MAX
+
+
+@pytest.mark.parametrize(
+    "path", [".list[1\x1d:]", ".list[\x1f:2]", ".list[\u0661]", ".list[\u2009 0]"]
+)
+def test_only_ascii_numbers_and_spaces(path: str) -> None:
+    """Separators and digits beyond ASCII are an error in the path, and not one of Python."""
+    with pytest.raises(BadPath):
+        parse_path(path)
