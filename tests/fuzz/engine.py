@@ -5,11 +5,10 @@
     python -m tests.fuzz.engine --list
 
 An input that a target fails on is written to the directory that is named first, and the exit code
-is
-not 0. atheris has wheels for Linux on x86-64 only; elsewhere the seeds are mutated at random, which
-finds less.
+is not 0. atheris has wheels for Linux on x86-64 only; elsewhere the seeds are mutated at random,
+which finds less.
 
-Not here: the targets, and their valid results.
+Not here: the targets, and their valid results; the files of the kept inputs (`corpus`).
 """
 
 from __future__ import annotations
@@ -25,8 +24,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.fuzz.corpus import kept_inputs
+
 if TYPE_CHECKING:
-    from tests.fuzz.targets import Target
+    from tests.fuzz.target import Target
 
 LENGTH_MAX: Final = 4096
 """Limit of an input; longer ones have tests elsewhere."""
@@ -81,8 +82,12 @@ def one_of(chosen: Sequence[Target]) -> Callable[[bytes], None]:
 
 def _corpus(chosen: Sequence[Target]) -> list[bytes]:
     if len(chosen) == 1:
-        return list(chosen[0].seeds)
-    return [bytes([index]) + seed for index, each in enumerate(chosen) for seed in each.seeds]
+        return [*chosen[0].seeds, *kept_inputs(chosen[0].name)]
+    return [
+        bytes([index]) + seed
+        for index, each in enumerate(chosen)
+        for seed in (*each.seeds, *kept_inputs(each.name))
+    ]
 
 
 def _guided(

@@ -9,8 +9,6 @@ Not here: the source of the bytes (`engine`, `test_decoders`).
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -33,6 +31,7 @@ from restow.apimachinery.types import Struct
 from restow.encryption.configuration import LocalKey
 from restow.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
 from restow.endpoints.continue_tokens import ContinueTokens, PageStart
+from restow.endpoints.tables.jsonpath import BadPath
 from restow.httpserver import Limits, Peer
 from restow.httpserver.limits import Budgets
 from restow.httpserver.reader import RequestReader
@@ -41,30 +40,12 @@ from restow.kinds.types import load_types
 from restow.request import protobuf_messages
 from restow.request.negotiation import negotiate
 from restow.request.request_info import parse_request
+from tests.fuzz import files, protocols, tls
 from tests.fuzz.seeds import DOCUMENT, FRAMES, HEADS, PATCHES, POD, POD_YAML, RULES, STRATEGIC
+from tests.fuzz.target import SERVER_ERROR, Target
 
-SERVER_ERROR: Final = 500
 CEL_COST_MAX: Final = 10_000
 """Enough for every kind of expression, too little for a loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A parser, the errors that it may raise, and some seeds."""
-
-    name: str
-    run: Callable[[bytes], None]
-    right: tuple[type[Exception], ...]
-    seeds: tuple[bytes, ...]
-
-    def __call__(self, data: bytes) -> None:
-        try:
-            self.run(data)
-        except StatusError as error:
-            if StatusError not in self.right or error.code >= SERVER_ERROR:
-                raise
-        except self.right:
-            pass
 
 
 def _json(data: bytes) -> None:
@@ -383,4 +364,15 @@ TARGETS: Final = (
     ),
     Target("CEL", _cel, (CompileError,), RULES),
     Target("sealed value", _sealed, (), _SEALED),
+    Target("TLS", tls.tls_program, (), tls.SEEDS),
+    Target("HTTP response", protocols.http_response, protocols.HTTP_ERRORS, protocols.RESPONSES),
+    Target("WebSocket handshake", protocols.websocket_handshake, _STATUS, protocols.UPGRADES),
+    Target("WebSocket", protocols.websocket_frames, (), protocols.FRAMES),
+    Target("JSONPath", protocols.json_path, (BadPath,), protocols.PATHS),
+    Target("KMS envelope", protocols.kms_envelope, (ValueError,), protocols.ENVELOPES),
+    Target("CSR", protocols.signing_request, (ValueError,), protocols.requests()),
+    Target("control message", protocols.control_message, (), protocols.MESSAGES),
+    Target("etcd snapshot", files.snapshot, files.FILE_ERRORS, files.SNAPSHOTS),
+    Target("SQLite backup", files.sqlite_backup, files.FILE_ERRORS, files.STORE_PATCHES),
+    Target("kubeconfig", files.kubeconfig, files.CONFIG_ERRORS, files.KUBECONFIGS),
 )  # fmt: skip

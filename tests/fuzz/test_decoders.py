@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.corpus import DIRECTORY, corpus_file, kept_inputs
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 from tests.sizes import SIZES
 
 ROOT = Path(__file__).parents[2]
@@ -18,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("target", TARGETS, ids=[each.name for each in TARGETS])
 def test_seeds_and_their_mutations(target: Target) -> None:
-    """Each seed is valid enough to start with; small mutations cause no undeclared error."""
-    for seed in target.seeds:
+    """No seed, kept input or small mutation of a seed causes an undeclared error."""
+    for seed in (*target.seeds, *kept_inputs(target.name)):
         target(seed)
     neighbours = st.builds(
         lambda seed, at, gone, put: (
@@ -37,6 +39,15 @@ def test_seeds_and_their_mutations(target: Target) -> None:
         target(data)
 
     survives()
+
+
+def test_the_corpus_is_of_targets() -> None:
+    """Each file of kept inputs belongs to a target, and its inputs are different ones."""
+    files = {corpus_file(each.name): each.name for each in TARGETS}
+    assert set(DIRECTORY.glob("*")) <= set(files)
+    for path, name in files.items():
+        inputs = kept_inputs(name)
+        assert len(set(inputs)) == len(inputs), path
 
 
 def test_a_run_over_all_targets(tmp_path: Path) -> None:
