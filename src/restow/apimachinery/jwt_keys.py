@@ -29,6 +29,8 @@ from restow.apimachinery.jwt import Jwt, JwtInvalid, decode_base64, encode_base6
 KEYS_MAX: Final = 64
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 8192
+RSA_EXPONENT_MAX: Final = (1 << 31) - 1
+"""As in Go. With an exponent as long as the key, verifying takes a hundred times as long."""
 PEM_BYTES_MAX: Final = 1024 * 1024
 
 Public: TypeAlias = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
@@ -189,8 +191,8 @@ def read_jwk(jwk: dict[str, Any], *, algorithms: Collection[str]) -> VerifyingKe
     try:
         if jwk.get("kty") == "RSA":
             public: Public = rsa.RSAPublicNumbers(_int(jwk, "e"), _int(jwk, "n")).public_key()
-        elif jwk.get("kty") == "EC" and jwk.get("crv") in _JWK_CURVES:
-            x, y, curve = _int(jwk, "x"), _int(jwk, "y"), _JWK_CURVES[jwk["crv"]]
+        elif jwk.get("kty") == "EC" and (curve := _JWK_CURVES.get(str(jwk.get("crv")))):
+            x, y = _int(jwk, "x"), _int(jwk, "y")
             public = ec.EllipticCurvePublicNumbers(x, y, curve).public_key()
         else:
             raise ValueError("it is neither RSA nor of a supported curve")
@@ -221,6 +223,8 @@ def _usual_algorithm(public: Public) -> str:
     if isinstance(public, rsa.RSAPublicKey):
         if not RSA_BITS_MIN <= public.key_size <= RSA_BITS_MAX:
             raise ValueError(f"an RSA key must have {RSA_BITS_MIN} to {RSA_BITS_MAX} bits")
+        if public.public_numbers().e > RSA_EXPONENT_MAX:
+            raise ValueError(f"an RSA key must have an exponent of at most {RSA_EXPONENT_MAX}")
         return "RS256"
     if public.curve.name not in _CURVES:
         raise ValueError("an elliptic-curve key must be of the curve P-256, P-384 or P-521")

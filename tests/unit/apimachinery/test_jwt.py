@@ -298,3 +298,29 @@ def test_secrets_do_not_show() -> None:
     shown = f"{jwt.read(GOOD)!r} {EC_KEY!r} {TRUSTED!r}"
     assert "issuer" not in shown
     assert SIGNATURE not in shown
+
+
+@pytest.mark.parametrize("bits", [32, 2047])
+def test_large_exponents(bits: int) -> None:
+    """An RSA key whose exponent is larger than any in use is refused: with one of 3072 bits, one
+    signature takes 30 ms to verify, and an issuer may publish 64 keys."""
+    modulus = RSA_PRIVATE.public_key().public_numbers().n
+    exponent = 1 << (bits - 1) | 1
+
+    def number(value: int) -> str:
+        return b64(value.to_bytes((value.bit_length() + 7) // 8))
+
+    jwk = {"kty": "RSA", "n": number(modulus), "e": number(exponent)}
+    with pytest.raises(ValueError, match="exponent"):
+        read_jwk(jwk, algorithms=["RS256"])
+
+
+@pytest.mark.parametrize("value", [[], {}, 5, None])
+@pytest.mark.parametrize("field", ["kty", "crv", "x", "kid", "use", "alg"])
+def test_fields_of_other_types(field: str, value: object) -> None:
+    """A JWK whose fields are not strings is refused, and not an error of Python."""
+    jwk = EC_KEY.public.as_jwk()
+    if field in ("kid", "alg") and value is None:
+        return  # as if absent
+    with pytest.raises(ValueError, match=r"."):
+        read_jwk(jwk | {field: value}, algorithms=["ES256"])
