@@ -95,7 +95,7 @@ class Channel:
     async def call(self, method: KmsMethod, **fields: Any) -> Any:
         """Call a method and return its response. Raises `KmsCallFailed`."""
         try:
-            return await self._calls[method.path](
+            response = await self._calls[method.path](
                 method.request(**fields), timeout=self._timeout_seconds
             )
         except grpc.RpcError as error:
@@ -105,6 +105,10 @@ class Channel:
             if task is None or task.cancelling():
                 raise
             raise KmsCallFailed(KmsFailureCause.SILENT, "the channel was closed") from error
+        if response is None:  # gRPC logs the error of a response that it cannot decode
+            text = "the response is not a message of KMS v2"
+            raise KmsCallFailed(KmsFailureCause.DOUBTFUL, text)
+        return response
 
     async def close(self) -> None:
         await self._channel.close()
