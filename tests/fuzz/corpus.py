@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import wsproto
+
 import restow
 
 DIRECTORY: Final = Path(__file__).parent / "corpus"
@@ -27,7 +29,7 @@ INPUTS_MAX: Final = 250
 """Inputs of one target; the shortest are kept."""
 INPUT_BYTES_MAX: Final = 1024
 
-_SOURCE: Final = str(Path(restow.__file__).parent)
+_SOURCES: Final = tuple(str(Path(each.__file__).parent) for each in (restow, wsproto))
 
 Arc = tuple[str, int, int]
 """A step from one line of a file to another."""
@@ -81,12 +83,12 @@ def minimized(
 
 
 def _arcs(run: Callable[[bytes], None], data: bytes) -> set[Arc]:
-    """What an input reaches in the source of restow."""
+    """What an input reaches in the source of restow and of its WebSocket parser."""
     found: set[Arc] = set()
 
     def on_call(frame: FrameType, _event: str, _argument: Any) -> Any:
         name = frame.f_code.co_filename
-        if not name.startswith(_SOURCE):
+        if not name.startswith(_SOURCES):
             return None
         before = 0
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     guided = None if asked.list else _atheris()
     if guided is not None:
-        with guided.instrument_imports(include=["restow"], enable_loader_override=False):
+        with guided.instrument_imports(include=["restow", "wsproto"], enable_loader_override=False):
             from tests.fuzz import targets
     else:
         from tests.fuzz import targets

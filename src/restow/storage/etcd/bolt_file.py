@@ -101,6 +101,8 @@ class BoltFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file; raises `StoreDamaged` if it ends before."""
+        if offset > self.size:  # the system refuses some of these offsets with another error
+            raise self._damaged("it is truncated; was it copied completely?")
         parts: list[bytes] = []
         while size > 0:
             try:

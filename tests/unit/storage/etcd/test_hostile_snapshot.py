@@ -76,6 +76,15 @@ def test_long_pages_that_overlap(tmp_path: Path, pages_read: list[int]) -> None:
     assert sum(pages_read) < 4 * path.stat().st_size
 
 
+@pytest.mark.parametrize("number", [20, 1 << 40, (1 << 62) - 1])
+def test_a_page_behind_the_end(tmp_path: Path, number: int) -> None:
+    """A page whose place is behind the end of the file, or larger than any file, is an error."""
+    path = tmp_path / "snapshot"
+    path.write_bytes(database([leaf(2, [bucket(b"key", number)])], pages_count=1 << 62))
+    with pytest.raises(StoreDamaged, match="truncated"):
+        read_all(path)
+
+
 def test_entries_that_overlap(tmp_path: Path) -> None:
     """Entries that all share the same bytes are an error: a file does not give more data than it
     has."""
