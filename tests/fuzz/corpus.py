@@ -29,7 +29,7 @@ INPUTS_MAX: Final = 250
 """Inputs of one target; the shortest are kept."""
 INPUT_BYTES_MAX: Final = 1024
 
-_SOURCES: Final = tuple(str(Path(each.__file__).parent) for each in (restow, wsproto))
+_SOURCES: Final = tuple(str(Path(each.__path__[0])) for each in (restow, wsproto))
 
 Arc = tuple[str, int, int]
 """A step from one line of a file to another."""
