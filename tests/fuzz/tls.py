@@ -9,6 +9,7 @@ Whatever the program does:
 - no exception reaches the event loop;
 - OpenSSL is called at most once per received byte, and the loop becomes idle in a number of
   iterations that is limited by the number of received bytes;
+- records without data cause few answers;
 - more than EMPTY_RECORDS_MAX records without data in a row end the connection;
 - a connection holds little more than HELD_BYTES, and stops reading its socket above that;
 - the requests that the application gets are those that the client sent, in their order;
@@ -46,6 +47,8 @@ from tests.support.tls_records import (
 STEPS_MAX: Final = 48
 IDLE_ITERATIONS: Final = 60
 """Iterations of the event loop that may pass before it is idle, besides one for each byte."""
+ANSWER_BYTES_MAX: Final = 4_000
+"""Alerts and KeyUpdate messages that the records of one step may cause, and an error response."""
 GET: Final = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
 _VERSIONS: Final = (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2)
 
@@ -216,8 +219,13 @@ class _Run:
         self.sealer: Sealer = sealer_of(key_log, client, first_bytes)
         steps = self.data[1 : 1 + 2 * STEPS_MAX]
         for at in range(0, len(steps) - 1, 2):
+            sent_before, seen_before = self.socket.sent_bytes, len(self.seen)
+            is_answering = self.shared.counters.answers_pending + self.shared.counters.streams_open
             self._step(steps[at], steps[at + 1])
             await self._settle()
+            if 4 <= steps[at] % 24 <= 10 and len(self.seen) == seen_before and not is_answering:
+                sent = self.socket.sent_bytes - sent_before
+                assert sent <= ANSWER_BYTES_MAX, "many answers to records without data"
             is_read = not (self.socket.is_paused or self.tls._reading_paused)
             if self.empty_records > EMPTY_RECORDS_MAX and is_read:
                 assert self.socket.is_over or self.tls._is_closing, "a flood of empty records"

@@ -101,6 +101,8 @@ def sealer_of(path: Path, client: ssl.SSLObject, first_bytes: bytes) -> Sealer:
     """
     secrets: dict[str, tuple[bytes, bytes]] = {}
     for line in path.read_text("ascii").splitlines():
+        if line.startswith("#"):
+            continue
         label, random, secret = line.split()
         secrets[label] = bytes.fromhex(random), bytes.fromhex(secret)
     if client.version() == "TLSv1.3":

@@ -62,6 +62,11 @@ HELLO_BYTES_MAX: Final = 8 * 1024
 offered; with a longer one, the handshake fails instead."""
 HEADER_BYTES: Final = 5
 """Size of a record's header; its last two bytes are the length of the rest."""
+APPLICATION_DATA: Final = 23
+TYPES_AFTER_HANDSHAKE: Final = (APPLICATION_DATA, 21)
+"""Types of records after the handshake, the first byte of the header: data and alerts. In TLS 1.3
+all are of the first. In TLS 1.2 a handshake message requests a renegotiation, which is off; OpenSSL
+would answer each of the thousands that fit into one record with an alert."""
 
 logger = logging.getLogger(__name__)
 
@@ -160,8 +165,12 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._send = self._transport.write
 
     def data_received(self, data: bytes) -> None:
-        # The fast path is for one whole record.
-        if not self._is_direct or int.from_bytes(data[3:HEADER_BYTES]) + HEADER_BYTES != len(data):
+        # The fast path is for one whole record with data.
+        if (
+            not self._is_direct
+            or int.from_bytes(data[3:HEADER_BYTES]) + HEADER_BYTES != len(data)
+            or data[0] != APPLICATION_DATA
+        ):
             self._receive_slowly(data)
             return
         self._incoming.write(data)
@@ -251,11 +260,16 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         return len(self._held) >= (1 if self._record_bytes else HEADER_BYTES)
 
     def _feed(self) -> bool:
-        """Give OpenSSL the next record, or the received part of it; whether there was any."""
+        """Give OpenSSL the next record, or the received part of it; whether there was any.
+
+        Raises an SSLError if it is of a type that is not allowed after the handshake.
+        """
         if not self._has_more:
             return False
         held = self._held
         if not self._record_bytes:
+            if self._protocol is not None and held[0] not in TYPES_AFTER_HANDSHAKE:
+                raise ssl.SSLError(f"a record of type {held[0]} after the handshake")
             self._record_bytes = HEADER_BYTES + int.from_bytes(held[3:HEADER_BYTES])
         piece = held[: self._record_bytes]
         del held[: self._record_bytes]
