@@ -48,8 +48,6 @@ def read_regular_file(
 
 def check_regular(status: os.stat_result, path: Path | str) -> None:
     """Raise an OSError unless the file is a regular file."""
-    if stat.S_ISDIR(status.st_mode):
-        raise FileRefused(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
         text = "it is not a regular file: a pipe or device may be endless and can be read only once"
         raise FileRefused(errno.EINVAL, text, str(path))

@@ -73,7 +73,8 @@ def _open_snapshot(path: Path) -> KeyValueSource:
     from restow.storage.etcd.snapshot_file import EtcdSnapshot  # noqa: PLC0415
 
     try:
-        check_regular(path.stat(), path)
+        if not path.is_dir():  # opening that fails, with a clearer reason
+            check_regular(path.stat(), path)
         with path.open("rb") as file:
             head = file.read(len(_SQLITE_HEAD))
     except OSError as error:
