@@ -11,8 +11,8 @@ import pytest
 
 from restow.apimachinery.cipher_suites import CIPHER_SUITES
 from restow.cli.main import make_whole_parser
-from tools.command_tree import Option, whole_tree
 from restow.httpserver.tls import TlsPolicy
+from tools.command_tree import Option, whole_tree
 
 PAGE: Final = Path(__file__).parents[2] / "SECURITY.md"
 NOTHING: Final = frozenset({"none", "off"})

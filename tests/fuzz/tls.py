@@ -159,6 +159,7 @@ class _Run:
             clock=self.runtime.clock,
             fatal=self.runtime.fatal,
             tasks=self.runtime.tasks("listener", tasks_max=100),
+            steps=self.runtime.steps,
             counters=Counters(),
         )
         self.socket = Socket()
