@@ -311,7 +311,7 @@ def _blocks(data: KepData, anchors: list[Anchor]) -> Iterator[str]:
     yield NOTICE
     yield (
         "Use this page to find the code and the tests of a sentence of a KEP. It lists every"
-        " normative sentence of four proposals of Kubernetes, in short, in their order."
+        " normative sentence of four Kubernetes proposals, abridged, in their order."
     )
     rows = [
         [f"[{kep.id}](#{_slug(_title(kep))})", kep.title, kep.prefix, str(len(data.of_kep(kep)))]
@@ -320,8 +320,8 @@ def _blocks(data: KepData, anchors: list[Anchor]) -> Iterator[str]:
     yield _table(["KEP", "title", "numbers begin with", "sentences"], rows)
     yield _counts(data)
     yield (
-        "To find the code, search the sources for the number: `grep -rn 'KEP-2339 3.24' src`. The"
-        " comment is directly above the code. Several places may implement one sentence."
+        "To find the code, search the sources for the number: `grep -rnE '# KEP.* 3\\.24[,:]' src`."
+        " The comment is directly above the code. Several places may implement one sentence."
         f" *Differs* marks what restow does in [another way](#{_slug(DIFFERENCES)})."
     )
     for kep in data.keps:
@@ -349,7 +349,7 @@ def _counts(data: KepData) -> str:
     rest = len(data.sentences) - missing - without_use - differing
     return (
         f"{len(data.sentences)} sentences: {rest} are implemented as they are written, {differing}"
-        f" differ on purpose, {missing} are not implemented, {without_use} are not applicable."
+        f" differ on purpose, {missing} are not implemented, {without_use} not applicable."
     )
 
 

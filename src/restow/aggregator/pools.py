@@ -167,9 +167,9 @@ class Pool:
                 connection.abort()
 
     def close(self, *, is_gone: bool = False) -> None:
-        """Keep no idle connection; those in use end with their requests.
+        """Close idle connections now, and the others when their requests have ended.
 
-        With `is_gone` the API has no servers any more: all its requests get `left_seconds_max`.
+        `is_gone`: the API has no servers any more, so its requests end within `left_seconds_max`.
         """
         self._is_closed = True
         if is_gone:

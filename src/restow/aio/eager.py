@@ -119,7 +119,7 @@ def is_eager() -> bool:
 
 
 async def in_task() -> None:
-    """Return when the running code has a task of its own."""
+    """Wait until the running code has a task of its own."""
     if _is_eager:
         await _yield_once()
 

@@ -24,7 +24,7 @@ class WaitQueue:
         return not self._waiters and self._may_pass()
 
     async def wait(self) -> None:
-        """Return when the condition holds and no earlier task waits."""
+        """Wait until the condition holds and no earlier task waits."""
         if self.is_open():
             return
         waiter = asyncio.get_running_loop().create_future()

@@ -100,7 +100,7 @@ def duplicate(field: str, value: Any) -> StatusCause:
 
 
 def duplicate_because(field: str, value: Any, why: str) -> StatusCause:
-    """A value is a duplicate of another item's, with the reason."""
+    """A value is the same as that of another item; the message includes the reason."""
     return StatusCause(
         "FieldValueDuplicate", _with_reason(f"Duplicate value: {shown(value)}", why), field
     )

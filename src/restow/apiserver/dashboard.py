@@ -197,7 +197,7 @@ def _read_ticket(context: Context) -> _TicketBody:
 
 
 def _reject_cross_origin(context: Context) -> None:
-    """Reject cross-origin requests: they could log a user in as somebody else."""
+    """Reject cross-origin requests: they could log a user in as another user."""
     headers = context.request.headers
     media = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if context.info.method == "POST" and media != "application/json":

@@ -153,8 +153,9 @@ class Auditor:
     # --- gets from the watch cache -----------------------------------------------------------
 
     def events_of_get(self, short: ShortGet, headers: Headers, user: User) -> GetEvents | None:
-        """Return the events of such gets, valid until a role or the policy changes; None: use the
-        normal path."""
+        """Return the events of gets like this one, valid until a role or the policy changes.
+
+        None: the get must take the normal request path."""
         sender: AuditSender | None = headers.audit_memo
         if sender is None or sender.user is not user or sender.policy is not self._policy:
             return None

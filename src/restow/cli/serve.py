@@ -72,7 +72,7 @@ each server reports the version that it writes, and a migration starts when all 
 
 AGGREGATED = """\
 A server that serves API groups of its own. The main servers proxy requests to it, with the identity
-of the user. With the same --store as theirs it takes part in their agreement; with a store of its
+of the user. With the same --store as theirs it participates in their agreement; with a store of its
 own it reports its versions to them. It registers itself, so this command is sufficient:
 
   restow serve --aggregated --main-kubeconfig .restow/kubeconfig --kinds kinds.yaml --port 0 \\

@@ -339,7 +339,7 @@ class ServerConnection(ResponseWriter):
         return limits.unauthenticated_pipelined_requests_max
 
     def _defer(self, seconds: float) -> None:
-        """Serve other connections first, for that long; then continue with the received bytes."""
+        """Continue with the received bytes later: after `seconds`, or when others were served."""
         self.is_deferred = True
         self._direct = False
         self._pause_reading()

@@ -72,7 +72,7 @@ class PeerCertificate:
 
     @classmethod
     def of(cls, ssl_object: ssl.SSLObject | ssl.SSLSocket) -> PeerCertificate | None:
-        """Read it from a finished handshake; None if the client sent none."""
+        """Return the certificate from a finished handshake; None if the client sent none."""
         shown = ssl_object.getpeercert()
         der = ssl_object.getpeercert(binary_form=True)
         if not shown or der is None:

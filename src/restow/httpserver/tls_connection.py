@@ -256,7 +256,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
 
     @property
     def _has_more(self) -> bool:
-        """Whether there is something to give to OpenSSL: a record's header is given whole."""
+        """Whether OpenSSL can be given more: the header of a record only when it is complete."""
         return len(self._held) >= (1 if self._record_bytes else HEADER_BYTES)
 
     def _feed(self) -> bool:

@@ -56,7 +56,10 @@ class ClusterFacts:
     resources: dict[GroupResource, ResourceFacts] = field(default_factory=dict)
 
     def member_at(self, port: int | None) -> ServerMember | None:
-        """The server at a port of this machine; of several leases, the one with most reports."""
+        """The server at a port of this machine.
+
+        If several leases have the port, the server that has reported the most resources.
+        """
         found = [each for each in self.members if each.address.endswith(f":{port}")]
         return max(found, key=lambda each: len(self.reports_of(each)), default=None)
 

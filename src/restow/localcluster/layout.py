@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def front_kubeconfig(self) -> Path:
-        """For the cluster's own controllers, which start before it is ready."""
+        """Kubeconfig of the cluster's own controllers, which start before the cluster is ready."""
         return self.servers / "front.kubeconfig"
 
     def log(self, name: str) -> Path:

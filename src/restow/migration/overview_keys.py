@@ -112,14 +112,14 @@ def _pending(
     keys = " and ".join("plain values" if key == IDENTITY else key for key in by_key)
     return KeyProblem(
         f"{wanted}, but {unread}",
-        f"add {keys} to the encryption configuration of those servers; it need not stand first",
+        f"add {keys} to the encryption configuration of those servers; it need not be first",
     )
 
 
 def _who(
     pairs: Iterable[tuple[str, str]], names: dict[str, str], *, verb: str = "writes with"
 ) -> str:
-    """`a, b writes with aesgcm:key1; c writes with aesgcm:key2`"""
+    """Group servers by key: `a, b write with aesgcm:key1; c writes with aesgcm:key2`."""
     by_key: dict[str, list[str]] = {}
     for server, key in pairs:
         by_key.setdefault(names.get(key, key), []).append(server)

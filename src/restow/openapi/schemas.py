@@ -336,7 +336,7 @@ class Definitions:
 
 
 def _own_kind(name: str, schema: Schema) -> list[Gvk]:
-    """Return the kind of a core kind's definition that is only nested in others."""
+    """Return the kind of a nested core/v1 definition, which is not served; empty if it is none."""
     if not name.startswith(_CORE) or not schema.get("properties", {}).keys() >= _OF_KINDS:
         return []
     return [("", "v1", name.removeprefix(_CORE))]

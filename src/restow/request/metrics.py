@@ -91,8 +91,10 @@ class Totals:
         return Totals(tuple(now - then for now, then in pairs), self.seconds - before.seconds)
 
     def slower_than(self, share: float) -> float | None:
-        """The duration that at most this share of the requests exceeds: the bound of a bucket, the
-        largest bound if it is exceeded as well. None without requests."""
+        """Return a quantile of the durations: for a share of 0.01, the p99.
+
+        It is the upper bound of a bucket, at most the largest bound. None without requests.
+        """
         if not self.requests:
             return None
         allowed, slower, found = self.requests * share, 0, float(_BOUNDS[-1])

@@ -117,7 +117,7 @@ class StoreReplaced(Unavailable):
     """
 
     def __init__(self, text: str, *, passes: bool = False) -> None:
-        """`passes`: the open store is the right one, and the cause of the error can be removed."""
+        """`passes`: the open store is the right one; the error ends when its cause is removed."""
         super().__init__(text, client_message=REPLACED_MESSAGE)
         self.passes = passes
 

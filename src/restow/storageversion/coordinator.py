@@ -456,7 +456,7 @@ class Coordinator:
     async def _renew(self) -> float:
         renew_seconds = self.membership.options.renew_seconds
         if not await self.membership.renew() and not self._is_closing:
-            logger.error("the membership key of this server is gone: joining again under a new id")
+            logger.error("the membership record of this server was removed: joining with a new ID")
             self._completed = False
             self._registration()
         elif self.membership.revision is not None:

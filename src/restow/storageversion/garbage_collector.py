@@ -270,7 +270,7 @@ class StorageVersionGarbageCollector:
             Transaction((RevisionIs(key, revision),), (Delete(key), Delete(lease_key(server_id))))
         )
         if isinstance(outcome, Done):
-            logger.warning("lease of %s expired; removed its membership key", server_id)
+            logger.warning("lease of %s expired; removed its membership record", server_id)
             self.servers_removed += 1
             await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
         elif isinstance(outcome, Refused):

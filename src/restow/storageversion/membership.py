@@ -240,7 +240,7 @@ class Membership:
         try:
             self._adopt(await self._storage.get(server_key(own_id)), own_id)
         except StorageError as error:
-            logger.warning("cannot read the membership key of this server: %s", error)
+            logger.warning("cannot read the membership record of this server: %s", error)
 
     def _adopt(self, item: Item | None, own_id: ServerId) -> None:
         """Adopt the stored record, which may be an earlier write of this server, or its absence.

@@ -122,7 +122,7 @@ class Registrar:
             if isinstance(outcome, Refused) and outcome.guard == Present(
                 server_key(self._membership.id)
             ):
-                raise MembershipLost(f"the membership key of {self._membership.id} is gone")
+                raise MembershipLost(f"the membership record of {self._membership.id} was removed")
             if isinstance(outcome, Refused) and _is_of_definition(outcome.guard, resource):
                 raise DefinitionMoved(f"the CRD of {name} has changed meanwhile")
             self.conflicts += 1

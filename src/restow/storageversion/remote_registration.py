@@ -213,7 +213,7 @@ class RemoteRegistrar(Registrar):
                 case Done(revision):
                     return revision
                 case Refused(guard=guard) if guard == member:
-                    raise MembershipLost(f"the membership key of {entry.server_id} is gone")
+                    raise MembershipLost(f"the membership record of {entry.server_id} was removed")
                 case Refused(current=current):
                     # An earlier attempt with an unknown outcome may have been committed.
                     if current is not None and current.value == value:
@@ -237,7 +237,7 @@ def _encoder_key_of(resource: Resource, entry: StorageVersionEntry) -> Key:
 def forget_advice(stores: Iterable[str]) -> str:
     """Return the advice for entries of a store that may no longer exist."""
     flags = " ".join(f"--forget-store {store}" for store in stores)
-    return f"if that store is gone and no server on it runs, start this one with {flags}"
+    return f"if that store is lost and no server uses it, start this one with {flags}"
 
 
 async def forget_store(main: MainApi, names: Iterable[str], *, store: str) -> int:

@@ -73,7 +73,7 @@ async def _mark_state(storage: Storage, mirror: Mirror, membership: Membership, 
             return
         if isinstance(outcome, Refused) and outcome.guard == Present(server_key(own)):
             await membership.check()
-            raise MembershipLost(f"the membership key of {own} is gone")
+            raise MembershipLost(f"the membership record of {own} was removed")
         revision = outcome.revision if isinstance(outcome, Refused) else await storage.revision()
         await mirror.reach(revision, seconds=CATCH_UP_SECONDS)
     raise Unavailable(f"the StorageState of {name} was changed {MARK_ATTEMPTS_MAX} times")

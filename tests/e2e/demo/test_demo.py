@@ -1,4 +1,4 @@
-"""`restow demo`, run as a user does: every step is printed, and nothing is left behind."""
+"""`restow demo`, run as a user does: every step is printed, and no file or process remains."""
 
 from __future__ import annotations
 

@@ -64,8 +64,9 @@ class _Problem(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Errors, and the number of successful checks: of failed alternatives the best match is
-    reported.
+    """Errors, and the number of successful checks.
+
+    If all alternatives fail, the errors of the one with the most successful checks are reported.
     """
 
     problems: list[_Problem]

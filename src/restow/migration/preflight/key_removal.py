@@ -191,7 +191,7 @@ def _why_unknown(view: KeyedResource) -> str:
         return "it has no StorageState"
     if UNKNOWN in (view.persisted or (UNKNOWN,)):
         return 'its StorageState says "Unknown"'
-    # Servers list a key before they write with it: somebody has edited the state.
+    # Servers list a key before they write with it: a client has edited the state.
     unlisted = sorted(set(view.said.writes.values()).difference(view.keys))
     if unlisted:
         return f"its StorageState does not list {', '.join(unlisted)}, which servers write with"

@@ -552,7 +552,7 @@ def _persisted(view: ResourceView) -> list[str]:
 
 
 def _candidate_versions(view: ResourceView, target: TargetRelease) -> Iterable[str]:
-    """Versions that a hash may stand for: of servers, of earlier releases, and common names."""
+    """Candidate versions for a hash: those of servers and earlier releases, and common names."""
     for entry in view.entries:
         yield from (entry.encodes, *entry.decodes)
     yield from stored_before(view.resource, target.kubernetes_minor or 0)

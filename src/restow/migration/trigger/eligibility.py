@@ -60,8 +60,11 @@ def eligible(
 def _homes(
     shown: Iterable[DiscoveredVersion], chosen: Iterable[DiscoveredVersion]
 ) -> set[GroupResource]:
-    """The resources with objects of their own: of several with the same name and hash, the one
-    whose group has the version of the hash."""
+    """Return the resources without those whose objects belong to another one.
+
+    Resources with the same name and hash share their objects. Only one of them is returned: the one
+    whose own group version has that hash, or else the first.
+    """
     own = {
         each.name.group_resource
         for each in shown

@@ -39,7 +39,7 @@ class UnreadableObject(ClientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The objects of a view: writes are based on them."""
+    """The API objects of a view. Writes use their UID and resource version as preconditions."""
 
     resource: GroupVersionResource
     state: Object | None

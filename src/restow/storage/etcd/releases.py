@@ -1,6 +1,6 @@
-"""Which releases of etcd are supported, and which of those have known faults.
+"""Which releases of etcd are supported, and which of those have known bugs.
 
-A release that lacks a required feature is rejected. One with a known fault is used, with a warning:
+A release that lacks a required feature is rejected. One with a known bug is used, with a warning:
 there may be no other release to use, and a cluster that does not start is worse.
 """
 

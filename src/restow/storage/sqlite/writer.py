@@ -314,7 +314,7 @@ class SqliteWriter:
             if connection is not None and connection.in_transaction:
                 connection.execute("ROLLBACK")
         except apsw.Error as second:
-            logger.warning("rollback failed: %s", second)
+            logger.warning("rollback of %s failed: %s", self._path, second)
             self._disconnect()
         if isinstance(error, apsw.IOError):
             self._disconnect()
@@ -322,7 +322,7 @@ class SqliteWriter:
         raise translate(error) from error
 
     def _settle(self, error: Exception, applied: Applied) -> Unknown:
-        """Determine what a failed commit has left behind; the write lock is still held.
+        """Determine the outcome of a failed commit; the write lock is still held.
 
         The handle is dropped: after a failed sync its state cannot be trusted. If the batch is not
         visible to a new one, a small commit overwrites the place in the log where it may still be,
@@ -339,7 +339,7 @@ class SqliteWriter:
         except StorageError:
             raise
         except apsw.Error as second:
-            logger.warning("settling it failed as well: %s", second)
+            logger.warning("cannot settle the commit to %s: %s", self._path, second)
             self._disconnect()
             if is_settled(error):
                 raise translate(error) from error

@@ -242,7 +242,7 @@ function drawStored(node, stored) {
     make: () => element("span"),
     update: (chip, { hash, name, meaning }) => {
       set(chip, "class", `chip ${meaning}`);
-      set(chip, "title", meaning === "unknown" ? "Versions stored before the first check" : hash);
+      set(chip, "title", meaning === "unknown" ? "Objects may be stored in any version" : hash);
       setText(chip, name);
     },
   });
