@@ -45,7 +45,9 @@ def respond_in_form(context: Context, code: int, body: bytes, *, clock: Clock) -
     """Respond with one object, in the form that the request asks for."""
     if len(body) > LONG_BODY_SIZE and not is_plain(context):
         return LongResponse(code, partial(_respond_in_form, context, code, body, clock=clock))
-    return _respond_in_form(context, code, body, clock=clock)
+    if context.form.as_kind:
+        return _respond_in_form(context, code, body, clock=clock)
+    return respond(context, code, body)
 
 
 def _respond_in_form(context: Context, code: int, body: bytes, *, clock: Clock) -> HttpResponse:

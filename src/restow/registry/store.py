@@ -32,7 +32,7 @@ from restow.registry.committer import (
 )
 from restow.registry.encoding import EncodingPolicy
 from restow.registry.field_management import Apply, Converting
-from restow.registry.long_work import WorkRunner
+from restow.registry.long_work import ON_LOOP, WorkRunner
 from restow.registry.object_reader import ObjectReader
 from restow.registry.resource import Object, Resource
 from restow.registry.write_options import Check, FindPlace, ObjectWriteOptions
@@ -246,7 +246,7 @@ class ResourceStore(ObjectReader):
         moved: Moved | None = None
         slot: QueueSlot | None = None
         made: ObjectPlan | None = None
-        runner = options.runner()
+        runner = ON_LOOP
         is_planned = False
         try:
             while True:

@@ -149,8 +149,7 @@ def respond_list(
 
     `encode` returns the items for some objects, if the objects themselves are not the items.
     """
-    headers = JSON_HEADERS
-    length = None
+    headers, length, whole_max = JSON_HEADERS, None, SLICE_BYTES
     if context.form.media == "yaml":
         if bodies.nbytes > YAML_LIST_BYTES_MAX:
             raise status.not_acceptable(["application/json"])
@@ -161,11 +160,11 @@ def respond_list(
     elif encode is not None:
         pieces = _joined_pieces(head, _encoded_slices(bodies, encode), tail)
     else:
-        pieces = list_pieces(head, bodies, tail)
+        pieces, whole_max = list_pieces(head, bodies, tail), GZIP_BYTES_MIN
         length = len(head) + len(tail) + bodies.nbytes + max(0, len(bodies.items) - 1)
     if context.warnings:
         headers += warning_lines(context.warnings)
-    if (bodies.nbytes if length is None else length) < SLICE_BYTES:
+    if (bodies.nbytes if length is None else length) < whole_max:
         return HttpResponse(200, b"".join(pieces), headers)
     if takes_gzip(context) and bodies.nbytes > GZIP_BYTES_MIN:
         return PullStream(200, _compressed(pieces), headers + _GZIP_LINES)

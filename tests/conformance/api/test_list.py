@@ -74,6 +74,7 @@ async def test_long_lists_yield_to_other_requests(
     at_once += [page.names for page in await pages(api, f"{target}&limit=5")]
 
     monkeypatch.setattr(list_objects, "SLICE_ITEMS", 4)
+    monkeypatch.setattr(list_objects, "FEW_ITEMS", 4)
     looked: list[int] = []
     turns: list[int] = []
     matches = ListSelectors.matches

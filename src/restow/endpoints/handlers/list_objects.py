@@ -167,9 +167,11 @@ async def _answer_now(
     bodies: Bodies | None = cache.memo.get(wanted)
     if bodies is None:
         entries = cache.select(selection.prefix).entries
-        bodies = await bodies_of(server, context, entries, api_version)
-        # Converted objects are not cached: they would be in memory twice.
-        if all(entry[1] == api_version for entry in entries):
+        if any(entry[1] != api_version for entry in entries):
+            # Converted objects are not cached: they would be in memory twice.
+            bodies = await bodies_of(server, context, entries, api_version)
+        else:
+            bodies = Bodies.of([entry[2] for entry in entries])
             if len(cache.memo) >= LISTS_KEPT_MAX:
                 cache.memo.clear()
             cache.memo[wanted] = bodies
@@ -427,12 +429,9 @@ async def bodies_of(
     server: Server, context: Context, entries: list[Entry], api_version: str
 ) -> Bodies:
     """Encoded objects in the requested version; those stored in it are used unchanged."""
-    if all(entry[1] == api_version for entry in entries):
-        return Bodies.of([entry[2] for entry in entries])
     work = partial(_converted, server.store.body_of, resource_of(context), entries, api_version)
-    if sum(len(entry[2]) for entry in entries) > LONG_BODY_SIZE:
-        return await server.offload.run(context, work)
-    return work()
+    nbytes = sum([len(entry[2]) for entry in entries if entry[1] != api_version])
+    return await server.offload.run(context, work) if nbytes > LONG_BODY_SIZE else work()
 
 
 def _converted(
