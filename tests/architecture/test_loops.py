@@ -18,7 +18,7 @@ PACKAGES = sorted(
 )
 ENDLESS = frozenset(
     {
-        *("run", "_run", "follow", "_follow", "_follow_files", "repeat", "work_off", "_keep"),
+        *("run", "_run", "follow", "_follow", "_follow_files", "repeat", "run_worker", "_keep"),
         *("_run_repeatedly", "_fetch_periodically", "_collect", "_reload"),
     }
 )

@@ -29,7 +29,7 @@ from restow.controllers.api_service_objects import (
     ApiServiceAvailability,
     write_finding,
 )
-from restow.registry.reconcile_loops import repeat, work_off
+from restow.registry.reconcile_loops import repeat, run_worker
 from restow.registry.store import ResourceStore
 
 CHECK_SECONDS: Final = 30.0
@@ -93,7 +93,7 @@ class Availability:
         for name in self._directory.names():
             self.recheck(name)
         for number in range(CHECKS_AT_ONCE):
-            tasks.spawn_loop(f"check-{number}", work_off(self._queue, self._check))
+            tasks.spawn_loop(f"check-{number}", run_worker(self._queue, self._check))
         tasks.spawn_loop("maintain", repeat("availability of APIs", self._maintain, self._runtime))
 
     async def close(self) -> None:

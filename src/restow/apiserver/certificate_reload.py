@@ -123,7 +123,7 @@ class CertificateReload:
         parts = [part for part in self._parts() if apart.isdisjoint(part.paths)]
         is_shown = True
         for part, read in (await self._read_in_thread(partial(_read_all, parts))).items():
-            is_well = self._try(part_name(part), partial(self._take_part, part, read))
+            is_well = self._try(part_name(part), partial(self._apply_part, part, read))
             is_shown &= is_well or not self._is_own(part)
         if found is not None and is_shown:  # do not publish a CA that is not in use
             self._take_keys(found)
@@ -208,7 +208,7 @@ class CertificateReload:
     def _is_own(self, part: TlsPart) -> bool:
         return all(path.parent == self.pki.directory for path in part.paths)
 
-    def _take_part(self, part: TlsPart, read: Read) -> bool:
+    def _apply_part(self, part: TlsPart, read: Read) -> bool:
         """Apply the content of some files; returns whether it is new. Raises one of Refusal."""
         if isinstance(read, Exception):
             raise read
@@ -252,7 +252,7 @@ class CertificateReload:
         followed.take()
         for part in self._parts():
             if set(part.paths) <= set(followed.paths):
-                self._take_part(part, _read_part(part))
+                self._apply_part(part, _read_part(part))
         followed.taken = content
         return True
 

@@ -43,7 +43,7 @@ from restow.controllers.service_account_secrets import (
 from restow.controllers.service_accounts import ServiceAccountController
 from restow.controllers.store_lock import store_elector
 from restow.registry.catalog import Catalog, OnChange
-from restow.registry.reconcile_loops import BACKOFF, repeat, work_off
+from restow.registry.reconcile_loops import BACKOFF, repeat, run_worker
 from restow.registry.store import ResourceStore
 from restow.storage.errors import StorageError
 from restow.storage.interface import Storage
@@ -209,8 +209,8 @@ class ControllerManager:
             "watch": watch.run(),
             "namespaces": repeat("namespaces", namespaces.resync, runtime),
             "accounts": repeat("accounts", accounts.resync, runtime),
-            "account": work_off(accounts.queue, accounts.reconcile),
-            **{each.queue.name: work_off(each.queue, each.reconcile) for each in single},
+            "account": run_worker(accounts.queue, accounts.reconcile),
+            **{each.queue.name: run_worker(each.queue, each.reconcile) for each in single},
             **{
                 f"look-{each.queue.name}": repeat(each.queue.name, each.resync, runtime)
                 for each in single
@@ -220,7 +220,7 @@ class ControllerManager:
                 for each in aggregation
             },
             **{
-                f"{name}-{number}": work_off(each.queue, each.reconcile)
+                f"{name}-{number}": run_worker(each.queue, each.reconcile)
                 for name, each, count in (
                     *((each.queue.name, each, API_SERVICE_WORKERS) for each in aggregation),
                     ("namespace", namespaces, NAMESPACE_WORKERS),

@@ -40,7 +40,7 @@ async def repeat(name: str, step: Callable[[], Awaitable[float]], runtime: Runti
         await runtime.clock.sleep(seconds)
 
 
-async def work_off(
+async def run_worker(
     queue: WorkQueue[str], reconcile: Callable[[str], Awaitable[float | None]]
 ) -> None:
     """Process the keys of a queue; `reconcile` may return the seconds after which to requeue."""

@@ -267,7 +267,7 @@ class Coordinator:
                 revision = await self.membership.leave()
                 if revision is not None:
                     await self.mirror.reach(revision, seconds=WITHDRAW_SECONDS_MAX)
-                    await self.collector.sweep()
+                    await self.collector.collect()
                     if self.reconciler is not None:
                         await self.reconciler.remove_expired()
         except (StorageError, CoordinationError, TimeoutError, ExceptionGroup) as error:

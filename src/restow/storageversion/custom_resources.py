@@ -32,7 +32,7 @@ from restow.registry.custom.crds import (
     definition_key,
     read_definition,
 )
-from restow.registry.reconcile_loops import work_off
+from restow.registry.reconcile_loops import run_worker
 from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
@@ -160,7 +160,7 @@ class CustomResources:
         self._confirmed_at = clock.monotonic()
         self._note_begun()
         for number in range(WORKERS):
-            tasks.spawn_loop(f"worker {number}", work_off(self._queue, self._reconcile))
+            tasks.spawn_loop(f"worker {number}", run_worker(self._queue, self._reconcile))
 
     async def wait_for_first(self) -> None:
         """Return when all CRDs that existed at the start are reconciled, or after a time limit."""

@@ -76,7 +76,7 @@ from restow.storageversion.registration_planner import RegistrationPlanner
 from restow.storageversion.rules import UNKNOWN_HASH
 from restow.storageversion.vote_objects import VOTES_PREFIX, name_of_vote
 
-SWEEP_SECONDS: Final = 30.0
+COLLECT_INTERVAL_SECONDS: Final = 30.0
 """Interval of full collections, which do not depend on the watches."""
 STEP_IN_SECONDS: Final = 1.0
 """Additional delay of the servers that are not the first collector."""
@@ -118,7 +118,7 @@ class StorageVersionGarbageCollector:
         self._settled: dict[Key, bool] = {}
         self._foreign_leases: dict[Key, tuple[Revision, float]] = {}
         """Leases of servers that do not participate, with the time of their last change."""
-        self._swept_at = self._clock.monotonic()
+        self._collected_at = self._clock.monotonic()
         self._changed = asyncio.Event()
         self._touched: set[str] = set()
         """Resources whose StorageVersion or votes have changed since their last collection."""
@@ -149,13 +149,13 @@ class StorageVersionGarbageCollector:
         await self._remove_foreign_leases()
         # A server that has removed another one completes the work; all collect at the interval.
         now = self._clock.monotonic()
-        is_due = bool(expired) or now - self._swept_at >= SWEEP_SECONDS
+        is_due = bool(expired) or now - self._collected_at >= COLLECT_INTERVAL_SECONDS
         if self.collects_first or is_due:
             touched, self._touched = self._touched, set()
             if self._is_all_touched or is_due:
                 self._is_all_touched = False
-                self._swept_at = now
-                await self.sweep()
+                self._collected_at = now
+                await self.collect()
             else:
                 await self._collect_all(touched)
         for name in self._planner.unfounded():
@@ -261,7 +261,9 @@ class StorageVersionGarbageCollector:
             for extra in (0.0, STEP_IN_SECONDS)
             if server_of(key) != self._membership.id
         ]
-        return min([SWEEP_SECONDS, *(max(left, PAUSE_SECONDS) for left in ends if left > -1)])
+        return min(
+            [COLLECT_INTERVAL_SECONDS, *(max(left, PAUSE_SECONDS) for left in ends if left > -1)]
+        )
 
     async def _remove_server(self, server_id: ServerId, revision: Revision) -> None:
         """Delete an expired server's key, unless the server has renewed it since."""
@@ -278,7 +280,7 @@ class StorageVersionGarbageCollector:
 
     # Entries of expired servers.
 
-    async def sweep(self) -> None:
+    async def collect(self) -> None:
         """Recompute every StorageVersion from the members, and remove orphaned encoder keys."""
         await self._collect_all(self._planner.names())
         await self._remove_orphaned_encoders()

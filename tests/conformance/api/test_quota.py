@@ -13,7 +13,7 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.controllers.objects_watch import ObjectsWatch
 from restow.controllers.quotas import QuotaController
-from restow.registry.reconcile_loops import work_off
+from restow.registry.reconcile_loops import run_worker
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Revision, Storage
 from tests.conformance.api.conftest import StartServer
@@ -47,7 +47,7 @@ async def counting(server: RunningServer) -> AsyncIterator[None]:
     watch = ObjectsWatch(server.storage, runtime, [controller])
     tasks = runtime.tasks("counting")
     tasks.spawn("watch", watch.run())
-    tasks.spawn("work", work_off(controller.queue, controller.reconcile))
+    tasks.spawn("work", run_worker(controller.queue, controller.reconcile))
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from restow.controllers.crds import (
     CrdControllerOptions,
     Wake,
 )
-from restow.registry.reconcile_loops import work_off
+from restow.registry.reconcile_loops import run_worker
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Outcome, Put, Transaction, Unknown
 from restow.storage.memory import MemoryStorage
@@ -347,7 +347,7 @@ async def test_of_many_that_want_one_name_one_gets_it() -> None:
             await define(world, f"w{number}s", "Widget", names={"singular": f"w{number}"})
         await observed.catch_up()
         workers = [
-            asyncio.ensure_future(work_off(controller.queue, controller.reconcile))
+            asyncio.ensure_future(run_worker(controller.queue, controller.reconcile))
             for _ in range(8)
         ]
         await world.clock.settle()

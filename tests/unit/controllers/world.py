@@ -148,7 +148,7 @@ class Observed:
                 if again_seconds is not None:
                     queue.add_after(key, again_seconds)
             except Conflict:
-                queue.add(key)  # as `work_off` does, only at once
+                queue.add(key)  # as `run_worker` does, only at once
             finally:
                 queue.done(key)
             await self.catch_up()

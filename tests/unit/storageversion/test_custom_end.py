@@ -24,7 +24,7 @@ from restow.storage.interface import (
     Span,
     Transaction,
 )
-from restow.storageversion.garbage_collector import SWEEP_SECONDS
+from restow.storageversion.garbage_collector import COLLECT_INTERVAL_SECONDS
 from restow.storageversion.object_codec import report_key, state_key
 from restow.storageversion.rules import UNKNOWN_HASH
 from restow.storageversion.vote_objects import VOTES_PREFIX
@@ -214,11 +214,11 @@ async def test_the_state_of_a_definition_removed_by_force_goes_with_its_last_obj
         await world.clock.advance(SOON_SECONDS)
         await world.run(server.write("a", kind=KIND))
         await gadgets.remove_by_force()
-        await world.clock.advance(2 * SWEEP_SECONDS)
+        await world.clock.advance(2 * COLLECT_INTERVAL_SECONDS)
         assert (await world.state(KIND)).persisted[0] == UNKNOWN_HASH
         world.storage.is_fenced = False
         await world.storage.commit(Transaction((), (Delete(Key(f"{GADGETS_ROOT}ns/a")),)))
-        await world.clock.advance(2 * SWEEP_SECONDS)
+        await world.clock.advance(2 * COLLECT_INTERVAL_SECONDS)
         assert await world.storage.get(state_key(GADGETS)) is None
 
 
@@ -401,7 +401,7 @@ async def test_a_state_created_too_late_is_removed(tmp_path: Path) -> None:
         await end(world, gadgets)
         assert hosted(server) is None
         await world.storage.commit(Transaction((), (Put(state.key, state.value),)))
-        await world.clock.advance(SWEEP_SECONDS + SOON_SECONDS)
+        await world.clock.advance(COLLECT_INTERVAL_SECONDS + SOON_SECONDS)
         assert await world.storage.get(state_key(GADGETS)) is None
 
 

@@ -184,7 +184,7 @@ async def test_encoder_keys_without_an_entry_are_removed(tmp_path: Path) -> None
         value = encode_encoder(Encoder(V1))
         for server_id in (OTHER, running):
             await rig.write(Put(encoder_key(server_id, "core.nothing"), value))
-        await rig.server.collector.sweep()
+        await rig.server.collector.collect()
         assert not await rig.has(encoder_key(OTHER, "core.nothing"))
         assert await rig.has(encoder_key(running, "core.nothing"))
 
