@@ -139,15 +139,15 @@ class Observer:
         )
         self._reports = Informer(client, STORAGE_VERSIONS, backoff=_SOON)
         self._states = Informer(client, STATES, backoff=_SOON)
-        self._requests = Informer(client, migration_objects.REQUESTS[0], backoff=_SOON)
+        self._migrations = Informer(client, migration_objects.MIGRATION_APIS[0], backoff=_SOON)
         self._states.on_change(self._on_state)
-        self._requests.on_change(self._on_request)
+        self._migrations.on_change(self._on_migration)
         for each in self._informers:
             each.on_change(self._on_change)
 
     @property
     def _informers(self) -> tuple[Informer, ...]:
-        return self._leases, self._reports, self._states, self._requests
+        return self._leases, self._reports, self._states, self._migrations
 
     async def start(self, tasks: Tasks) -> None:
         """Begin to watch; returns when the caches are synced."""
@@ -188,7 +188,7 @@ class Observer:
         """Whether any migration is running or pending, of any resource."""
         ended = (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
         return any(
-            migration_objects.phase_of(each) not in ended for each in self._requests.objects()
+            migration_objects.phase_of(each) not in ended for each in self._migrations.objects()
         )
 
     def board(self, overview: ProcessOverview) -> DemoState:
@@ -217,7 +217,7 @@ class Observer:
             if self.persisted_seen[-1:] != [found]:
                 self.persisted_seen.append(found)
 
-    def _on_request(self, change: ObjectChange) -> None:
+    def _on_migration(self, change: ObjectChange) -> None:
         for found in (change.old, change.new):
             if found is None or migration_objects.resource_of(found) != WIDGETS:
                 continue

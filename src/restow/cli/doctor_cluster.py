@@ -433,7 +433,7 @@ async def _migrations(client: ApiClient) -> list[MigrationRow]:
     """Read the migrations of both APIs."""
     groups: set[str] = set()
     found: list[Object] = []
-    for place in migration_objects.REQUESTS:
+    for place in migration_objects.MIGRATION_APIS:
         if place.group in groups:
             continue
         try:

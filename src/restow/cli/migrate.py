@@ -221,7 +221,7 @@ class _Command:
 
         try:
             return await by_hand.migrate(
-                resource, listener=board.listener(name, fail), on_request=board.follow(name)
+                resource, listener=board.listener(name, fail), on_migration=board.follow(name)
             )
         except (StatusError, ClientError) as error:
             return ManualResult(resource=name, verdict=ManualOutcome.FAILED, message=str(error))

@@ -162,10 +162,10 @@ class LiveOverview:
         await self._discover_again()
         assert self._discovered is not None, "not started"
         problems = self._problems()
-        requests = [
+        migrations = [
             each
             for name, informer in self._informers.items()
-            if name.startswith("requests")
+            if name.startswith("migrations")
             for each in informer.objects()
         ]
         return build_overview(
@@ -180,7 +180,7 @@ class LiveOverview:
             OverviewObjects(
                 states=self._objects("states"),
                 reports=self._objects("reports"),
-                requests=sorted(requests, key=_by_resource),
+                migrations=sorted(migrations, key=_by_resource),
                 servers=sorted(self._objects("servers"), key=key_of),
                 leases=self._objects(TRIGGER_LEASE) + self._objects(MIGRATOR_LEASE),
                 services=self._objects("services"),
@@ -204,10 +204,10 @@ class LiveOverview:
             options = ListOptions(field_selector=f"metadata.name={name}")
             wanted.append((name, LEASES, "", options))
         groups: set[str] = set()
-        for each in migration_objects.REQUESTS:
+        for each in migration_objects.MIGRATION_APIS:
             if each in served and each.group not in groups:
                 groups.add(each.group)
-                wanted.append((f"requests of {each.group}", each, "", None))
+                wanted.append((f"migrations of {each.group}", each, "", None))
         return {
             name: Informer(
                 self._client,

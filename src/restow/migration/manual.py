@@ -81,7 +81,7 @@ from restow.migration.trigger.sources import (
     Sources,
     eligible_resources,
     has_storage_versions,
-    served_requests,
+    served_migration_apis,
 )
 from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
@@ -150,7 +150,7 @@ class ManualMigration:
         self._clock = client.runtime.clock
         self._eligible = eligible_resources(found)
         served = {each.resource: each for each in found.resources}
-        self._request_apis = [served[each] for each in served_requests(found)]
+        self._migration_apis = [served[each] for each in served_migration_apis(found)]
         self._has_states = STATES in served
         self._scans = STORAGE_SCANS in served
         self._scan: StoreScan | str | None = None
@@ -159,7 +159,7 @@ class ManualMigration:
         self._tasks = client.runtime.tasks("migrate")
         self._reconciler: Reconciler | None = None
         self._following: StorageVersionWatch | None = None
-        if self._has_states and self._request_apis and has_storage_versions(found):
+        if self._has_states and self._migration_apis and has_storage_versions(found):
             self._following = StorageVersionWatch(client, on_change=lambda _: None)
             self._reconciler = self._make_reconciler(self._following)
 
@@ -177,7 +177,7 @@ class ManualMigration:
             metrics=NO_TRIGGER_METRICS,
             census=None,
         )
-        reconciler.use_apis([each.resource for each in self._request_apis])
+        reconciler.use_apis([each.resource for each in self._migration_apis])
         return reconciler
 
     async def __aenter__(self) -> Self:
@@ -201,11 +201,11 @@ class ManualMigration:
         resource: ApiResource,
         *,
         listener: RunListener | None = None,
-        on_request: Callable[[Object], None] = lambda _: None,
+        on_migration: Callable[[Object], None] = lambda _: None,
     ) -> ManualResult:
         """Migrate a resource, or return why not.
 
-        `on_request` is called with each state of a migration that another process runs.
+        `on_migration` is called with each state of a migration that another process runs.
         Raises a StatusError or ClientError when the server cannot be read.
         """
         name = resource.group_resource
@@ -221,31 +221,31 @@ class ManualMigration:
             why = await self._why_done(name, agreed)
             if why:
                 return _result(name, ManualOutcome.SKIPPED, why)
-        if not self._request_apis:
+        if not self._migration_apis:
             outcome = await self._run(Job(resource=resource), listener)
             await self._note(name, outcome)
             return _result_of(name, outcome)
         # KEP-2343 4.24: start a migration by hand
-        api, request = await self._find_or_create(resource)
+        api, migration = await self._find_or_create(resource)
         is_remote = bool(await find_remote(self._client, resource.resource.group_version))
-        job = Job(resource=resource, request=request, request_api=api, is_remote=is_remote)
+        job = Job(resource=resource, migration=migration, migration_api=api, is_remote=is_remote)
         ended = None
         if not await self._is_led(MIGRATOR_LEASE):
             ended = await self._run(job, listener)
         if ended is None or ended.ending is RunEnd.NOTHING:
             # Another process runs it, or has finished it, and has written the result.
-            result = await self._follow(job, agreed, on_request, listener or RunListener())
+            result = await self._follow(job, agreed, on_migration, listener or RunListener())
         else:
             result = _result_of(name, ended)
         if result.verdict is ManualOutcome.SUCCEEDED:
             await self._reconcile(name)
         return result
 
-    async def requests(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
+    async def migrations(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
         """List the migrations of a resource that are not being deleted, with their API."""
         return [
             (api, each)
-            for api in self._request_apis
+            for api in self._migration_apis
             async for each in self._client.items(api.resource)
             if resource_of(each) == resource and not is_being_deleted(each)
         ]
@@ -270,7 +270,7 @@ class ManualMigration:
         return names
 
     async def _open(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
-        found = await self.requests(resource)
+        found = await self.migrations(resource)
         return [(api, each) for api, each in found if not has_ended(each)]
 
     # Is there anything to do?
@@ -279,7 +279,7 @@ class ManualMigration:
         """Return why there is nothing to do; empty if there may be something."""
         if not agreed.target:
             return ""
-        if has_failed_last(seen(each) for _, each in await self.requests(resource)):
+        if has_failed_last(seen(each) for _, each in await self.migrations(resource)):
             return ""  # whatever is recorded, some objects could not be rewritten
         if self._has_states:
             state = await read_state(self._client, resource)
@@ -292,7 +292,7 @@ class ManualMigration:
         proofs = [
             Note.of_text(marks_of(r)[PROOF_ANNOTATION]) for _, r in await self._ended(resource)
         ]
-        if not self._request_apis:
+        if not self._migration_apis:
             proofs.append(await self._notes.read(resource))
         for proof in proofs:
             if proof is None or proof.by == BY_LOOSE:
@@ -323,7 +323,7 @@ class ManualMigration:
         return f"{text} ({sum(row.values for row in rows):,} values checked)" if is_done else ""
 
     async def _ended(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
-        found = await self.requests(resource)
+        found = await self.migrations(resource)
         return [
             (api, each)
             for api, each in found
@@ -338,7 +338,7 @@ class ManualMigration:
         except (StatusError, ConnectionFailed) as error:
             logger.warning("the migration of %s could not be recorded: %s", resource, error)
 
-    # The request.
+    # The migration.
 
     async def _find_or_create(self, resource: ApiResource) -> tuple[ApiResource, Object]:
         """Return an open migration: an existing one, one of the trigger's rules, or a plain one."""
@@ -352,8 +352,10 @@ class ManualMigration:
         if found:
             # Prefer one of the trigger's: it accepts only these as evidence.
             return next((e for e in found if record_of(marks_of(e[1])) is not None), found[0])
-        api = self._request_apis[0]
-        return api, await self._client.create(api.resource, _plain_request(resource, api.resource))
+        api = self._migration_apis[0]
+        return api, await self._client.create(
+            api.resource, _plain_migration(resource, api.resource)
+        )
 
     async def _retry_elsewhere(self, resource: GroupResource) -> None:
         """Delete the failed migration, so that a trigger in another process creates a new one
@@ -371,17 +373,17 @@ class ManualMigration:
         """Delete the trigger's failed migrations; return their number."""
         failed = [
             (api, each)
-            for api, each in await self.requests(resource)
+            for api, each in await self.migrations(resource)
             if record_of(marks_of(each)) is not None and phase_of(each) is MigrationPhase.FAILED
         ]
         for api, each in failed:
             await self._delete(api.resource, each)
         return len(failed)
 
-    async def _delete(self, api: GroupVersionResource, request: Object) -> None:
+    async def _delete(self, api: GroupVersionResource, migration: Object) -> None:
         try:
-            name = text(mapping(request, "metadata"), "name")
-            await self._client.delete(api, name, uid=uid_of(request))
+            name = text(mapping(migration, "metadata"), "name")
+            await self._client.delete(api, name, uid=uid_of(migration))
         except (NotFound, Conflict):
             pass  # it is deleted already, or replaced by another of the same name
 
@@ -432,19 +434,19 @@ class ManualMigration:
         self,
         job: Job,
         agreed: AgreementCheck,
-        on_request: Callable[[Object], None],
+        on_migration: Callable[[Object], None],
         listener: RunListener,
     ) -> ManualResult:
-        assert job.request is not None
-        assert job.request_api is not None
-        resource, place = job.resource.group_resource, job.request_api.resource
-        followed = Followed(self._client, place, job.request, options=self._options.engine)
+        assert job.migration is not None
+        assert job.migration_api is not None
+        resource, place = job.resource.group_resource, job.migration_api.resource
+        followed = Followed(self._client, place, job.migration, options=self._options.engine)
         try:
             await followed.read()
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(followed.follow(), name="request")
+                watching = group.create_task(followed.follow(), name="migration")
                 while not has_ended(followed.latest):
-                    on_request(followed.latest)
+                    on_migration(followed.latest)
                     await self._clock.sleep(POLL_SECONDS)
                 watching.cancel()
         except (MigrationDeleted, BaseExceptionGroup) as found:
@@ -454,13 +456,13 @@ class ManualMigration:
         why = condition(followed.latest, "Failed") or {}
         if text(why, "reason") == REASON_OBJECTS_FAILED:
             await self._name_failures(job, agreed, listener)
-        return _result_of_request(resource, followed.latest)
+        return _result_of_migration(resource, followed.latest)
 
     async def _name_failures(self, job: Job, agreed: AgreementCheck, listener: RunListener) -> None:
         """Report every object that failed: the status names only some, another pass finds all."""
-        assert job.request is not None
+        assert job.migration is not None
         options = self._options.engine
-        pages = choose_method(self._bulk, job, agreed, request=job.request, options=options)
+        pages = choose_method(self._bulk, job, agreed, migration=job.migration, options=options)
         try:
             async for failure in failures_of(pages):
                 listener.failed(failure)
@@ -468,7 +470,7 @@ class ManualMigration:
             logger.warning("some failed objects could not be listed: %s", error)
 
 
-def _plain_request(resource: ApiResource, api: GroupVersionResource) -> Object:
+def _plain_migration(resource: ApiResource, api: GroupVersionResource) -> Object:
     wanted = {"group": resource.group, "resource": resource.name}
     if api.group != IN_TREE_GROUP:
         wanted["version"] = resource.version
@@ -501,9 +503,9 @@ def _result_of(resource: GroupResource, outcome: RunOutcome) -> ManualResult:
     )
 
 
-def _result_of_request(resource: GroupResource, request: Object) -> ManualResult:
-    kind = "Failed" if phase_of(request) is MigrationPhase.FAILED else "Succeeded"
-    progress = mapping(mapping(request, "status"), "progress")
+def _result_of_migration(resource: GroupResource, migration: Object) -> ManualResult:
+    kind = "Failed" if phase_of(migration) is MigrationPhase.FAILED else "Succeeded"
+    progress = mapping(mapping(migration, "status"), "progress")
     counts = {
         name: value if isinstance(value := progress.get(name), int) else 0
         for name in ("scanned", "rewritten", "failed")
@@ -511,7 +513,7 @@ def _result_of_request(resource: GroupResource, request: Object) -> ManualResult
     return ManualResult(
         resource=str(resource),
         verdict=ManualOutcome.FAILED if kind == "Failed" else ManualOutcome.SUCCEEDED,
-        message=text(condition(request, kind) or {}, "message"),
+        message=text(condition(migration, kind) or {}, "message"),
         objects=counts["scanned"],
         rewritten=counts["rewritten"],
         failed=counts["failed"],

@@ -30,7 +30,7 @@ from restow.migration.names import (
 from restow.migration.records import record_of
 from restow.migration.times import read_time
 
-REQUESTS: Final = (
+MIGRATION_APIS: Final = (
     GroupVersionResource(GROUP, "v1alpha1", "storageversionmigrations"),
     GroupVersionResource(IN_TREE_GROUP, "v1", "storageversionmigrations"),
     GroupVersionResource(IN_TREE_GROUP, "v1beta1", "storageversionmigrations"),
@@ -40,57 +40,59 @@ REQUESTS: Final = (
 Object = Mapping[str, Any]
 
 
-def ref_of(request: Object) -> MigrationRef:
-    metadata = mapping(request, "metadata")
+def ref_of(migration: Object) -> MigrationRef:
+    metadata = mapping(migration, "metadata")
     return MigrationRef(
-        api_version=text(request, "apiVersion"),
+        api_version=text(migration, "apiVersion"),
         name=text(metadata, "name"),
         uid=text(metadata, "uid"),
     )
 
 
-def resource_of(request: Object) -> GroupResource:
+def resource_of(migration: Object) -> GroupResource:
     """The resource to migrate; the version, if there is one, is ignored."""
-    wanted = mapping(mapping(request, "spec"), "resource")
+    wanted = mapping(mapping(migration, "spec"), "resource")
     return GroupResource(text(wanted, "group"), text(wanted, "resource"))
 
 
-def condition(request: Object, kind: str) -> Object | None:
+def condition(migration: Object, kind: str) -> Object | None:
     """Return the condition of a type if its status is True."""
-    found = mapping(request, "status").get("conditions")
+    found = mapping(migration, "status").get("conditions")
     for each in found if isinstance(found, list) else ():
         if isinstance(each, dict) and each.get("type") == kind and each.get("status") == "True":
             return each
     return None
 
 
-def phase_of(request: Object) -> MigrationPhase:
+def phase_of(migration: Object) -> MigrationPhase:
     """The phase by the conditions."""
-    if condition(request, FAILED) is not None:
+    if condition(migration, FAILED) is not None:
         return MigrationPhase.FAILED
-    if condition(request, SUCCEEDED) is not None:
+    if condition(migration, SUCCEEDED) is not None:
         return MigrationPhase.SUCCEEDED
-    return MigrationPhase.PENDING if condition(request, RUNNING) is None else MigrationPhase.RUNNING
+    return (
+        MigrationPhase.PENDING if condition(migration, RUNNING) is None else MigrationPhase.RUNNING
+    )
 
 
-def has_ended(request: Object) -> bool:
+def has_ended(migration: Object) -> bool:
     """Whether the status is final. A success of the trigger's migrations without a proof is not."""
-    match phase_of(request):
+    match phase_of(migration):
         case MigrationPhase.FAILED:
             return True
         case MigrationPhase.SUCCEEDED:
-            return is_proven(request) or record_of(marks_of(request)) is None
+            return is_proven(migration) or record_of(marks_of(migration)) is None
         case _:
             return False
 
 
-def is_proven(request: Object) -> bool:
+def is_proven(migration: Object) -> bool:
     """Whether the annotations contain a proof for the target: a pass that rewrote nothing.
 
     Any client that may write migrations can write this. It is evidence only where servers do not
     verify migrations themselves; see `is_verified`.
     """
-    marks = marks_of(request)
+    marks = marks_of(migration)
     try:
         proof = orjson.loads(marks.get(PROOF_ANNOTATION, ""))
     except orjson.JSONDecodeError:
@@ -106,62 +108,62 @@ def is_proven(request: Object) -> bool:
     return text(proof, "target") == record.target and made_for in {"", shown}
 
 
-def is_verified(request: Object, state: Object | None) -> bool:
+def is_verified(migration: Object, state: Object | None) -> bool:
     """Whether a migration is verified, by the best evidence that its resource has.
 
     Where servers verify migrations, only what they have recorded in the StorageState counts.
     """
     marks = {} if state is None else marks_of(state)
     if marks.get(VERIFIER_ANNOTATION) != VERIFIED_BY_SERVERS:
-        return is_proven(request)
+        return is_proven(migration)
     try:
         record = orjson.loads(marks.get(VERIFIED_ANNOTATION, ""))
     except orjson.JSONDecodeError:
         return False
-    uid = text(mapping(request, "metadata"), "uid")
+    uid = text(mapping(migration, "metadata"), "uid")
     return isinstance(record, dict) and bool(uid) and record.get("migration") == uid
 
 
-def is_paused(request: Object) -> bool:
-    return marks_of(request).get(PAUSED_ANNOTATION) == "true"
+def is_paused(migration: Object) -> bool:
+    return marks_of(migration).get(PAUSED_ANNOTATION) == "true"
 
 
-def is_being_deleted(request: Object) -> bool:
+def is_being_deleted(migration: Object) -> bool:
     """Whether the migration is being deleted."""
-    return bool(mapping(request, "metadata").get("deletionTimestamp"))
+    return bool(mapping(migration, "metadata").get("deletionTimestamp"))
 
 
-def seen(request: Object) -> MigrationSeen:
+def seen(migration: Object) -> MigrationSeen:
     """Return a migration as the trigger reads it.
 
     A success without a proof, as another migrator writes it, counts as running: our migrator
     continues with the pass that verifies it.
     """
-    phase = phase_of(request)
-    if phase is MigrationPhase.SUCCEEDED and not is_proven(request):
+    phase = phase_of(migration)
+    if phase is MigrationPhase.SUCCEEDED and not is_proven(migration):
         phase = MigrationPhase.RUNNING
     return MigrationSeen(
-        ref=ref_of(request),
+        ref=ref_of(migration),
         phase=phase,
-        record=record_of(marks_of(request)),
-        finished_at=finished_at(request),
-        has_failed_objects=text(condition(request, FAILED) or {}, "reason")
+        record=record_of(marks_of(migration)),
+        finished_at=finished_at(migration),
+        has_failed_objects=text(condition(migration, FAILED) or {}, "reason")
         == REASON_OBJECTS_FAILED,
     )
 
 
-def finished_at(request: Object) -> datetime | None:
+def finished_at(migration: Object) -> datetime | None:
     for kind in (FAILED, SUCCEEDED):
-        found = condition(request, kind)
+        found = condition(migration, kind)
         if found is not None:
             moment = found.get("lastTransitionTime") or found.get("lastUpdateTime")
             return read_time(moment)
     return None
 
 
-def marks_of(request: Object) -> dict[str, str]:
+def marks_of(migration: Object) -> dict[str, str]:
     """The annotations."""
-    found = mapping(mapping(request, "metadata"), "annotations")
+    found = mapping(mapping(migration, "metadata"), "annotations")
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 

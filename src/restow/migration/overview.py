@@ -49,7 +49,7 @@ class OverviewObjects(NamedTuple):
 
     states: list[Object]
     reports: list[Object]
-    requests: list[Object]
+    migrations: list[Object]
     servers: list[Object]
     leases: list[Object]
     services: list[Object]
@@ -75,7 +75,7 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
             "servers do not report what they write, so whether they agree is not known (on"
             " Kubernetes: feature gate StorageVersionAPI and this API)",
         ),
-        requests=await reader.requests(),
+        migrations=await reader.migrations(),
         servers=await reader.identities(),
         leases=await reader.leaders(),
         services=await reader.all_of(API_SERVICES, ""),
@@ -102,7 +102,7 @@ def build_overview(
     wanted: frozenset[GroupResource],
 ) -> ClusterOverview:
     """Add to `basis` what the objects show about the wanted resources; about all if none is."""
-    migrations = migrations_seen(objects.requests, objects.states)
+    migrations = migrations_seen(objects.migrations, objects.states)
     if wanted:
         chosen = {str(each) for each in wanted}
         migrations = [each for each in migrations if each.resource in chosen]
@@ -195,11 +195,11 @@ class _Reader:
                 self.miss(f"{_words(resource)} could not be read: {error}")
         return found
 
-    async def requests(self) -> list[Object]:
+    async def migrations(self) -> list[Object]:
         """List the migrations of each group, in the first version that is served."""
         found: list[Object] = []
         seen: set[str] = set()
-        for each in migration_objects.REQUESTS:
+        for each in migration_objects.MIGRATION_APIS:
             if each in self._served and each.group not in seen:
                 seen.add(each.group)
                 found += await self.all_of(each, "")

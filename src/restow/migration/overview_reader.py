@@ -400,28 +400,28 @@ def _is_later(one: MigrationRow, other: MigrationRow) -> bool:
     return other.created is not None and one.created > other.created
 
 
-def migration_seen(request: Object, state: Object | None = None) -> MigrationRow:
-    phase = migration_objects.phase_of(request)
-    condition = migration_objects.condition(request, phase.value) or {}
-    status = migration_objects.mapping(request, "status")
+def migration_seen(migration: Object, state: Object | None = None) -> MigrationRow:
+    phase = migration_objects.phase_of(migration)
+    condition = migration_objects.condition(migration, phase.value) or {}
+    status = migration_objects.mapping(migration, "status")
     failed = status.get("failedObjects")
-    is_paused = migration_objects.is_paused(request) and phase in (
+    is_paused = migration_objects.is_paused(migration) and phase in (
         MigrationPhase.PENDING,
         MigrationPhase.RUNNING,
     )
     return MigrationRow(
-        name=key_of(request).name,
-        api_version=migration_objects.text(request, "apiVersion"),
-        resource=str(migration_objects.resource_of(request)),
+        name=key_of(migration).name,
+        api_version=migration_objects.text(migration, "apiVersion"),
+        resource=str(migration_objects.resource_of(migration)),
         phase="Paused" if is_paused else phase.value,
-        is_proven=migration_objects.is_verified(request, state),
+        is_proven=migration_objects.is_verified(migration, state),
         message=migration_objects.text(condition, "message"),
         progress=dict(migration_objects.mapping(status, "progress")),
         failed_objects=[each for each in failed or () if isinstance(each, dict)]
         if isinstance(failed, list)
         else [],
-        created=read_time(metadata_of(request).get("creationTimestamp")),
-        finished=migration_objects.finished_at(request),
+        created=read_time(metadata_of(migration).get("creationTimestamp")),
+        finished=migration_objects.finished_at(migration),
     )
 
 

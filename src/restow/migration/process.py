@@ -27,7 +27,7 @@ from restow.migration.health import ControllerHealth
 from restow.migration.installation import missing_kinds
 from restow.migration.led_controller import MIGRATOR, TRIGGER, LedController, Part
 from restow.migration.metrics import CONTENT_TYPE, ControllerMetrics
-from restow.migration.migration_objects import REQUESTS
+from restow.migration.migration_objects import MIGRATION_APIS
 from restow.migration.names import NAMESPACE_DEFAULT
 from restow.migration.probes import ProbeAnswer, ProbeServer
 from restow.migration.rights import missing_rights, rights_of
@@ -146,7 +146,7 @@ class ControllersProcess:
         await self._client.version()
         names = self.names
         missing = await missing_kinds(self._client)
-        if MIGRATOR in names and TRIGGER not in names and await self._has_requests():
+        if MIGRATOR in names and TRIGGER not in names and await self._has_migration_api():
             missing = []  # the migrator can process the migrations that exist
         if missing:
             raise NotPossible(
@@ -190,9 +190,9 @@ class ControllersProcess:
         )
         return frozenset(f"{name}.{group}" if group else name for name, group in names)
 
-    async def _has_requests(self) -> bool:
+    async def _has_migration_api(self) -> bool:
         groups = {group.name: group.versions for group in await self._client.groups()}
-        for wanted in REQUESTS:
+        for wanted in MIGRATION_APIS:
             if wanted.version in groups.get(wanted.group, ()):
                 found = await self._client.resources(wanted.group_version)
                 if any(each.name == wanted.resource for each in found):

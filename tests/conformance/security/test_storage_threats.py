@@ -23,7 +23,7 @@ from tests.unit.migration.running_process import running_server, until
 REPORTS = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 VOTES = "/apis/kube-apiserver.internal.k8s.io/v1alpha1/storageversions"
 STATES = "/apis/migration.k8s.io/v1alpha1/storagestates"
-REQUESTS = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+MIGRATIONS = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 IN_TREE = "/apis/storagemigration.k8s.io/v1/storageversionmigrations"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 FLIPS = 21
@@ -39,7 +39,7 @@ async def world() -> AsyncIterator[World]:
         spec = {"resource": {"group": "", "resource": "pods"}}
         await made.create(STATES, {"metadata": {"name": "pods"}, "spec": spec})
         spec = {"resource": {"group": "", "version": "v1", "resource": "pods"}}
-        await made.create(REQUESTS, {"metadata": {"name": "pods"}, "spec": spec})
+        await made.create(MIGRATIONS, {"metadata": {"name": "pods"}, "spec": spec})
         await made.create(REPORTS, {"metadata": {"name": "core.pods"}, "spec": {}})
         yield made
 
@@ -52,7 +52,7 @@ async def test_s1_s4_s10_no_ordinary_role_reaches_them(world: World, role: str) 
     system:masters."""
     client = world.client(role)
     assert (await client.get("/api/v1/configmaps")).status == 200
-    for things in (REPORTS, VOTES, STATES, REQUESTS, IN_TREE):
+    for things in (REPORTS, VOTES, STATES, MIGRATIONS, IN_TREE):
         one = f"{things}/{'core.pods' if things in (REPORTS, VOTES) else 'pods'}"
         for method, target in (
             ("GET", things),

@@ -24,7 +24,7 @@ GROUP: Final = "silent.example.com"
 SERVICE: Final = "silent"
 ROOT: Final = f"/apis/{GROUP}/v1"
 STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
-REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 VERBS: Final = ["create", "delete", "get", "list", "patch", "update", "watch"]
 THING: Final = {
     "apiVersion": f"{GROUP}/v1",
@@ -97,7 +97,7 @@ def test_a_server_without_reports_is_skipped(
     )
     assert {each.method for each in backend.asked} == {"GET"}
     assert ask(main, "GET", f"{STATES}/things.{GROUP}")[0] == 404
-    _, requests = ask(main, "GET", REQUESTS)
+    _, requests = ask(main, "GET", MIGRATIONS)
     asked_for = {each["spec"]["resource"].get("group") for each in requests["items"]}
     assert GROUP not in asked_for
     assert ask(main, "DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/v1.{GROUP}")[0] == 200

@@ -23,7 +23,7 @@ from restow.migration.crds import DEFINITIONS
 from restow.migration.events import EventRecorder
 from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
-from restow.migration.migration_objects import REQUESTS, phase_of
+from restow.migration.migration_objects import MIGRATION_APIS, phase_of
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
@@ -177,12 +177,12 @@ async def run_of(config: ClientConfig, options: PartOptions, **more: Any) -> Asy
 
 async def ask_for(admin: ApiClient, resource: GroupVersionResource) -> None:
     body = {
-        "apiVersion": str(REQUESTS[0].group_version),
+        "apiVersion": str(MIGRATION_APIS[0].group_version),
         "kind": "StorageVersionMigration",
         "metadata": {"name": f"{resource.resource}-by-hand"},
         "spec": {"resource": resource._asdict()},
     }
-    await admin.create(REQUESTS[0], body)
+    await admin.create(MIGRATION_APIS[0], body)
 
 
 async def fill(admin: ApiClient) -> None:
@@ -207,7 +207,7 @@ async def test_calls_of_the_migrator_are_allowed(tmp_path: Path, has_rewrite: bo
         await ask_for(run.admin, CONFIG_MAPS)
 
         async def is_done() -> bool:
-            found = await run.admin.get(REQUESTS[0], "configmaps-by-hand")
+            found = await run.admin.get(MIGRATION_APIS[0], "configmaps-by-hand")
             return phase_of(found) is MigrationPhase.SUCCEEDED
 
         await until(is_done)
@@ -226,7 +226,7 @@ async def test_calls_of_the_trigger_are_allowed(tmp_path: Path) -> None:
     async with running_server(tmp_path) as config, run_of(config, options) as run:
 
         async def is_asked() -> bool:
-            page = await run.admin.list_page(REQUESTS[0])
+            page = await run.admin.list_page(MIGRATION_APIS[0])
             return any(each["spec"]["resource"]["resource"] == "pods" for each in page.items)
 
         await until(is_asked)

@@ -21,7 +21,7 @@ from restow.client import ApiClient, ClientConfig
 from restow.migration.events import EventRecorder
 from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
-from restow.migration.migration_objects import REQUESTS, phase_of
+from restow.migration.migration_objects import MIGRATION_APIS, phase_of
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
@@ -156,7 +156,7 @@ async def migrates(admin: ApiClient, account: ApiClient, mine: ClientConfig) -> 
     async with running(mine):
 
         async def is_migrated() -> bool:
-            page = await admin.list_page(REQUESTS[0])
+            page = await admin.list_page(MIGRATION_APIS[0])
             return any(
                 each["spec"]["resource"]["resource"] == CONFIG_MAPS.resource
                 and phase_of(each) is MigrationPhase.SUCCEEDED

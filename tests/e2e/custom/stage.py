@@ -31,7 +31,7 @@ WAIT_SECONDS_MAX: Final = SIZES.test_seconds_max * 0.8
 POLL_SECONDS: Final = 0.02
 COMMAND_SECONDS_MAX: Final = 60.0
 CLIENTS_PER_SERVER: Final = 4
-REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 PAGE_OBJECTS: Final = 50
@@ -121,7 +121,7 @@ class Stage:
         for each in self._controllers:
             each.kill()
         for migration in self.migrations():
-            self.ask("DELETE", f"{REQUESTS}/{migration['metadata']['name']}")
+            self.ask("DELETE", f"{MIGRATIONS}/{migration['metadata']['name']}")
         # It is deleted when all servers agree, which takes a while after one was killed.
         self.answer("DELETE", f"{DEFINITIONS}/{self.place.name}")
 
@@ -257,7 +257,7 @@ class Stage:
         """Returns all migrations of the kind, the newest last."""
         found: list[Object] = [
             each
-            for each in self.ask("GET", REQUESTS)["items"]
+            for each in self.ask("GET", MIGRATIONS)["items"]
             if each["spec"]["resource"]["group"] == self.place.group
         ]
         return sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
@@ -269,7 +269,7 @@ class Stage:
     def create_migration(self, name: str) -> None:
         """Creates a migration as a user does."""
         resource = {"group": self.place.group, "version": "v2", "resource": PLURAL}
-        self.ask("POST", REQUESTS, {"metadata": {"name": name}, "spec": {"resource": resource}})
+        self.ask("POST", MIGRATIONS, {"metadata": {"name": name}, "spec": {"resource": resource}})
 
     def conditions(self) -> set[tuple[str, str]]:
         """Returns the conditions of the newest migration."""

@@ -14,8 +14,8 @@ import pytest
 
 from tests.e2e.custom.stage import (
     MERGE,
+    MIGRATIONS,
     PAGE_OBJECTS,
-    REQUESTS,
     SLOWLY,
     Stage,
     gadget,
@@ -153,7 +153,7 @@ def test_object_that_is_refused(hooked: Stage, webhook: WebhookThread) -> None:
         assert stage.listed() == ["v1", "v2"]
         assert_v1_is_kept(stage)
         webhook.refused = frozenset()
-        stage.ask("DELETE", f"{REQUESTS}/{failed['metadata']['name']}")
+        stage.ask("DELETE", f"{MIGRATIONS}/{failed['metadata']['name']}")
         stage.wait_verified("v2")
     trace = stage.trace()
     assert (trace.left, trace.written) == ({"v2": COUNT}, {"v1": COUNT, "v2": COUNT})
@@ -175,7 +175,7 @@ def test_stopped_webhook(hooked: Stage, webhook: WebhookThread) -> None:
         assert stage.trace().left == {"v1": COUNT}
         assert_v1_is_kept(stage)
         webhook.restart()
-        stage.ask("DELETE", f"{REQUESTS}/{failed['metadata']['name']}")
+        stage.ask("DELETE", f"{MIGRATIONS}/{failed['metadata']['name']}")
         stage.wait_verified("v2")
     assert stage.trace().left == {"v2": COUNT}
 
@@ -252,7 +252,7 @@ def test_the_migration_is_deleted_in_the_middle(stage: Stage) -> None:
     with stage.controllers("--only", "migrator", *SLOWLY):
         stage.create_migration(f"first.{stage.place.group}")
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
-        stage.ask("DELETE", f"{REQUESTS}/first.{stage.place.group}")
+        stage.ask("DELETE", f"{MIGRATIONS}/first.{stage.place.group}")
         stage.wait(
             lambda: "MigrationAborted" in stage.reasons(f"first.{stage.place.group}"),
             "it is aborted",

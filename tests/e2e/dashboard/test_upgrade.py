@@ -11,7 +11,7 @@ from tests.e2e.dashboard.conftest import NewCluster, assert_clean, open_page, ro
 from tests.e2e.storageversion.clusters import WIDGETS_NAME, Cluster, call
 from tests.support.server_process import ServerProcess
 
-REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 REQUESTS_ROOT: Final = "/registry/migration.k8s.io/storageversionmigrations/"
 HOSTILE: Final = "<img src=x onerror=alert(1)>"
 
@@ -122,7 +122,7 @@ def see_a_migration(page: Page, cluster: Cluster, server: ServerProcess) -> None
         "metadata": {"name": "widgets-1"},
         "spec": {"resource": {"group": "example.com", "version": "v2", "resource": "widgets"}},
     }
-    request = call(server, "POST", REQUESTS, body)
+    request = call(server, "POST", MIGRATIONS, body)
     page.wait("document.querySelector('#migrations-table tbody tr')", "the migration is shown")
     assert page.text("#migrations-table .badge") == "pending"
 
@@ -146,7 +146,7 @@ def see_a_migration(page: Page, cluster: Cluster, server: ServerProcess) -> None
     page.wait(
         "document.querySelector('#migrations-table .badge').textContent === 'succeeded'", "done"
     )
-    passes = [call(server, "POST", f"{REQUESTS}/widgets-1/rewrite", {}) for _ in range(2)]
+    passes = [call(server, "POST", f"{MIGRATIONS}/widgets-1/rewrite", {}) for _ in range(2)]
     assert passes[-1]["verified"] is True
     wait_verdict(page, "All servers agree on all 6")
     assert row_of(page, WIDGETS_NAME)["May be stored"] == "v2"

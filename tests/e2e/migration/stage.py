@@ -27,7 +27,7 @@ from tests.support.verified_states import verify_states
 WAIT_SECONDS_MAX: Final = SIZES.test_seconds_max * 0.8
 """For eventual conditions: a busy machine is no failure."""
 POLL_SECONDS: Final = 0.02
-REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 NAME: Final = "widgets.example.com"
 STATE: Final = f"{STATES}/{NAME}"
 WIDGETS_V2: Final = WIDGETS.replace("/v1/", "/v2/")
@@ -90,7 +90,7 @@ class Stage:
         objects are stored."""
         assert all(each.process is None for each in self._controllers), "they would see it"
         self._repair()
-        self.ask("DELETE", REQUESTS)
+        self.ask("DELETE", MIGRATIONS)
         self.ask("DELETE", EVENTS)
         self.ask("DELETE", WIDGETS_V2)
         state = self.ask("GET", STATE)
@@ -137,7 +137,7 @@ class Stage:
         """Returns the newest migration of the kind; empty if there is none."""
         found = [
             each
-            for each in (self.ask("GET", REQUESTS) or {}).get("items", [])
+            for each in (self.ask("GET", MIGRATIONS) or {}).get("items", [])
             if each["spec"]["resource"]["resource"] == "widgets"
         ]
         found.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
@@ -146,7 +146,7 @@ class Stage:
     def create_migration(self, name: str) -> None:
         """Creates a migration as a user does."""
         resource = {"group": "example.com", "version": "v2", "resource": "widgets"}
-        self.ask("POST", REQUESTS, {"metadata": {"name": name}, "spec": {"resource": resource}})
+        self.ask("POST", MIGRATIONS, {"metadata": {"name": name}, "spec": {"resource": resource}})
 
     def position(self) -> dict[str, Any]:
         """Returns the position of the newest migration."""

@@ -13,8 +13,8 @@ import pytest
 
 from tests.e2e.migration.history import HASHES, OLD
 from tests.e2e.migration.stage import (
+    MIGRATIONS,
     PAGE_OBJECTS,
-    REQUESTS,
     SLOWER,
     SLOWEST,
     SLOWLY,
@@ -68,7 +68,7 @@ def test_the_migration_is_deleted_in_the_middle(stage: Stage) -> None:
     with stage.controllers("--only", "migrator", "--no-leader-elect", *SLOWLY):
         stage.create_migration("by-hand-1")
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
-        stage.ask("DELETE", f"{REQUESTS}/by-hand-1")
+        stage.ask("DELETE", f"{MIGRATIONS}/by-hand-1")
         stage.wait(lambda: "MigrationAborted" in stage.reasons("by-hand-1"), "it is aborted")
         history = stage.history()
         assert history.since_deletion is not None
@@ -145,7 +145,7 @@ def test_object_that_cannot_be_read(stage: Stage) -> None:
         assert history.left == {V2: COUNT - 1, "(unreadable)": 1}
         assert stage.reasons(failed["metadata"]["name"]).count("MigrationSucceeded") == 0
         stage.plant_raw({broken: old_object(7)})
-        stage.ask("DELETE", f"{REQUESTS}/{failed['metadata']['name']}")
+        stage.ask("DELETE", f"{MIGRATIONS}/{failed['metadata']['name']}")
         stage.wait_complete()
     assert stage.audit_complete().left == {V2: COUNT}
 

@@ -30,7 +30,7 @@ from restow.cli.main import main
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.messages import ProcessOverview, ProcessView
-from restow.migration.migration_objects import REQUESTS
+from restow.migration.migration_objects import MIGRATION_APIS
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migration_seen
 from tests.support.server_process import ServerProcess
@@ -214,18 +214,18 @@ async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
                     while not condition():
                         await observer.changed()
 
-            await client.create(REQUESTS[0], request("old"))
-            await client.create(REQUESTS[0], request("another", resource="deployments"))
+            await client.create(MIGRATION_APIS[0], request("old"))
+            await client.create(MIGRATION_APIS[0], request("another", resource="deployments"))
             await until(lambda: observer.new_migrations)
             observer.reset_view()
             assert observer.board(overview).migration is None
-            await client.create(REQUESTS[0], request("new"))
+            await client.create(MIGRATION_APIS[0], request("new"))
             await until(lambda: observer.new_migrations)
             seen = observer.migrations[observer.new_migrations[0]]
             found = observer.board(overview).migration
             assert found is not None
             assert found.name == seen.name == "new"
-            await client.delete(REQUESTS[0], "new")
+            await client.delete(MIGRATION_APIS[0], "new")
             await until(lambda: seen.is_deleted)
             assert seen.is_aborted
             assert observer.board(overview).migration is None

@@ -18,12 +18,12 @@ async def migrate(
     options: ManualMigrationOptions = OPTIONS,
     *,
     found: DiscoveredResources | None = None,
-    on_request: Callable[[Any], None] = lambda _: None,
+    on_migration: Callable[[Any], None] = lambda _: None,
     listener: RunListener | None = None,
 ) -> ManualResult:
     found = found or await world.client.discover()
     async with ManualMigration(world.client, found, bulk=world.client, options=options) as by_hand:
-        return await by_hand.migrate(world.widgets, on_request=on_request, listener=listener)
+        return await by_hand.migrate(world.widgets, on_migration=on_migration, listener=listener)
 
 
 async def requests(world: World) -> list[Any]:

@@ -17,7 +17,7 @@ from restow.client import DiscoveredResources, lease_elector
 from restow.migration.event_sinks import NO_RECORDER
 from restow.migration.manual import ManualMigration, ManualOutcome
 from restow.migration.metrics import ControllerMetrics
-from restow.migration.migration_objects import REQUESTS, marks_of, phase_of
+from restow.migration.migration_objects import MIGRATION_APIS, marks_of, phase_of
 from restow.migration.migration_values import MigrationPhase, MigrationRecord
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
@@ -169,7 +169,7 @@ async def test_controllers_run_the_migration(world: World) -> None:
     shown: list[MigrationPhase] = []
     async with elector.leading(), runtime.tasks("test") as tasks:
         tasks.spawn("migrator", controller.run())
-        result = await migrate(world, on_request=lambda r: shown.append(phase_of(r)))
+        result = await migrate(world, on_migration=lambda r: shown.append(phase_of(r)))
         await tasks.close()
     assert (result.verdict, result.objects, result.rewritten) == (ManualOutcome.SUCCEEDED, 12, 12)
     assert await world.versions() == {V2: 12}
@@ -184,7 +184,7 @@ async def test_a_followed_migration_is_deleted(world: World) -> None:
     )
     seen = asyncio.Event()
     async with elector.leading(), asyncio.TaskGroup() as group:
-        task = group.create_task(migrate(world, on_request=lambda _: seen.set()))
+        task = group.create_task(migrate(world, on_migration=lambda _: seen.set()))
         await seen.wait()
         (request,) = await requests(world)
         await world.delete_request(request["metadata"]["name"])
@@ -236,7 +236,7 @@ async def test_cancelled(world: World) -> None:
 async def test_a_server_without_migration_apis(world: World) -> None:
     """Objects are migrated by patches, and a ConfigMap records the result, so that the next run is
     skipped."""
-    found = without(await world.client.discover(), *REQUESTS, STATES)
+    found = without(await world.client.discover(), *MIGRATION_APIS, STATES)
     result = await migrate(world, found=found)
     assert (result.verdict, result.rewritten) == (ManualOutcome.SUCCEEDED, 12)
     assert await world.versions() == {V2: 12}

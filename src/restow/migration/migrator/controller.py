@@ -33,7 +33,7 @@ from restow.client import (
 )
 from restow.migration.event_sinks import EventSink, MigratorMetrics
 from restow.migration.migration_objects import (
-    REQUESTS,
+    MIGRATION_APIS,
     is_being_deleted,
     is_proven,
     marks_of,
@@ -94,21 +94,22 @@ class _Api:
 class _Open:
     """A migration to process."""
 
-    request: Object
+    migration: Object
     api: ApiResource
     resource: GroupResource = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "resource", resource_of(self.request))
+        object.__setattr__(self, "resource", resource_of(self.migration))
 
     @property
     def uid(self) -> str:
-        return uid_of(self.request)
+        return uid_of(self.migration)
 
     @property
     def age(self) -> tuple[str, str]:
         """Sort key: the oldest first."""
-        return str(metadata_of(self.request).get("creationTimestamp")), ref_of(self.request).name
+        created = metadata_of(self.migration).get("creationTimestamp")
+        return str(created), ref_of(self.migration).name
 
 
 class MigratorController:
@@ -164,7 +165,7 @@ class MigratorController:
         """Start informers for the migration APIs that the server has, now or later."""
         while True:
             try:
-                found = await find_request_apis(self._client)
+                found = await find_migration_apis(self._client)
             except (StatusError, ConnectionFailed) as error:
                 logger.info("the migration APIs cannot be read: %s", error)
                 found = []
@@ -209,10 +210,10 @@ class MigratorController:
 
     def _open(self) -> list[_Open]:
         return [
-            _Open(request, each.resource)
+            _Open(migration, each.resource)
             for each in self._apis
-            for request in each.informer.objects()
-            if is_open(request)
+            for migration in each.informer.objects()
+            if is_open(migration)
         ]
 
     def _forget(self, uids: Iterable[str]) -> None:
@@ -231,7 +232,7 @@ class MigratorController:
             outcome, label = await self._try(found)
             self._conclude(found, outcome, label, seconds=self._clock.monotonic() - began)
         except Exception:  # the edge of a task: logged with its name, and retried
-            logger.exception("the migration %s failed unexpectedly", ref_of(found.request).name)
+            logger.exception("the migration %s failed unexpectedly", ref_of(found.migration).name)
             self._retry_later(found.uid)
         finally:
             self._metrics.remaining(label, None)
@@ -240,7 +241,7 @@ class MigratorController:
             self._look.set()
 
     async def _try(self, found: _Open) -> tuple[RunOutcome, str]:
-        place, request = found.api.resource, found.request
+        place, migration = found.api.resource, found.migration
         try:
             resource = await find_resource(self._client, found.resource)
             is_remote = resource is not None and bool(
@@ -252,11 +253,15 @@ class MigratorController:
         if resource is None:
             return await self._unknown(found), str(found.resource)
         label = label_of(resource)
-        job = Job(resource=resource, request=request, request_api=found.api, is_remote=is_remote)
+        job = Job(
+            resource=resource, migration=migration, migration_api=found.api, is_remote=is_remote
+        )
         missing = VERBS_OF_PATCHES - resource.verbs
         if missing and not job.can_rewrite:
             message = f"{found.resource} has no verb {', '.join(sorted(missing))}"
-            failed = await self._engine.fail(request, place, reason=REASON_FAILED, message=message)
+            failed = await self._engine.fail(
+                migration, place, reason=REASON_FAILED, message=message
+            )
             return failed, label
         outcome = await self._engine.run(job, self._listener(found, label))
         if outcome.ending is RunEnd.INTERRUPTED:
@@ -270,14 +275,14 @@ class MigratorController:
         if since < self._options.unknown_resource_seconds:
             return RunOutcome(ending=RunEnd.UNREADY, reason=REASON_NO_RESOURCE, message=message)
         return await self._engine.fail(
-            found.request, found.api.resource, reason=REASON_NO_RESOURCE, message=message
+            found.migration, found.api.resource, reason=REASON_NO_RESOURCE, message=message
         )
 
     async def _interrupted(self, found: _Open, message: str) -> RunOutcome:
         if self._memory(found.uid).tries < self._options.interruptions_max:
             return RunOutcome(ending=RunEnd.INTERRUPTED, reason=REASON_FAILED, message=message)
         return await self._engine.fail(
-            found.request, found.api.resource, reason=REASON_FAILED, message=message
+            found.migration, found.api.resource, reason=REASON_FAILED, message=message
         )
 
     def _listener(self, found: _Open, label: str) -> RunListener:
@@ -333,7 +338,7 @@ class MigratorController:
                 self._metrics.ended(label, "Aborted", seconds)
                 self._record_event(found, ABORTED, message)
             case RunEnd.UNREADY | RunEnd.INTERRUPTED:
-                logger.info("%s is retried: %s", ref_of(found.request).name, message)
+                logger.info("%s is retried: %s", ref_of(found.migration).name, message)
         # The informer may still show a finished migration as open: back off as well.
         self._retry_later(found.uid)
 
@@ -352,19 +357,19 @@ class MigratorController:
     def _record_event(
         self, found: _Open, reason: str, message: str, *, is_warning: bool = False
     ) -> None:
-        self._recorder.event(found.request, reason, message, is_warning=is_warning)
+        self._recorder.event(found.migration, reason, message, is_warning=is_warning)
 
 
-def is_open(request: Object) -> bool:
+def is_open(migration: Object) -> bool:
     """Whether a migration needs processing."""
-    if is_being_deleted(request):
+    if is_being_deleted(migration):
         return False
-    match phase_of(request):
+    match phase_of(migration):
         case MigrationPhase.PENDING | MigrationPhase.RUNNING:
             return True
         case MigrationPhase.SUCCEEDED:
             # Another migrator's: it is not verified yet, and the trigger waits for that.
-            return not is_proven(request) and record_of(marks_of(request)) is not None
+            return not is_proven(migration) and record_of(marks_of(migration)) is not None
         case MigrationPhase.FAILED:
             return False
 
@@ -374,10 +379,10 @@ def label_of(resource: ApiResource) -> str:
     return f"{resource.group}/{resource.version}, Resource={resource.name}"
 
 
-async def find_request_apis(client: ApiClient) -> list[ApiResource]:
+async def find_migration_apis(client: ApiClient) -> list[ApiResource]:
     """Return the migration APIs of a server, each group once."""
     found: dict[str, ApiResource] = {}
-    for wanted in REQUESTS:
+    for wanted in MIGRATION_APIS:
         if wanted.group in found:
             continue
         try:

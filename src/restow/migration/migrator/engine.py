@@ -92,12 +92,12 @@ class Engine:
         """Run a migration, or resume it. Raises nothing that a server can cause."""
         followed: Followed | None = None
         run: _Run | None = None
-        uid = "" if job.request is None else uid_of(job.request)
+        uid = "" if job.migration is None else uid_of(job.migration)
         resume_point = self._resume_points.pop(uid, None)
         try:
-            if job.request is not None and job.request_api is not None:
-                place = job.request_api.resource
-                followed = Followed(self._client, place, job.request, options=self._options)
+            if job.migration is not None and job.migration_api is not None:
+                place = job.migration_api.resource
+                followed = Followed(self._client, place, job.migration, options=self._options)
                 current = await followed.read()
                 if has_ended(current):
                     return RunOutcome(
@@ -119,11 +119,11 @@ class Engine:
             self._resume_points[uid] = resume_point
 
     async def fail(
-        self, request: Object, place: GroupVersionResource, *, reason: str, message: str
+        self, migration: Object, place: GroupVersionResource, *, reason: str, message: str
     ) -> RunOutcome:
         """Mark a migration as failed that could not start, or was interrupted too often."""
         try:
-            followed = Followed(self._client, place, request, options=self._options)
+            followed = Followed(self._client, place, migration, options=self._options)
             await followed.read()
             writer = MigrationWriter(self._client, followed, options=self._options)
             await writer.failed(reason, message[:MESSAGE_LENGTH_MAX])
@@ -177,12 +177,12 @@ class _Run:
 
     async def run(self) -> RunOutcome:
         job = self._job
-        request: Object = {} if self._followed is None else self._followed.latest
+        migration: Object = {} if self._followed is None else self._followed.latest
         try:
             self._agreement = await agreements.begin(
                 self._client,
                 job.resource,
-                record=record_of(marks_of(request)),
+                record=record_of(marks_of(migration)),
                 options=self._options,
             )
         except NotAgreed as error:
@@ -196,22 +196,22 @@ class _Run:
             self._client,
             job,
             self._agreement,
-            request=request,
+            migration=migration,
             options=self._options,
             in_flight=self._listener.in_flight,
         )
         self._definition = await note_definition(self._client, job.resource)
-        return await self._run_followed(request)
+        return await self._run_followed(migration)
 
-    async def _run_followed(self, request: Object) -> RunOutcome:
+    async def _run_followed(self, migration: Object) -> RunOutcome:
         """Run the passes while watching the agreement and the migration object."""
         outcome: RunOutcome | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 watching = [group.create_task(self._agreement.follow(), name="agreement")]
                 if self._followed is not None:
-                    watching.append(group.create_task(self._followed.follow(), name="request"))
-                outcome = await self._work(request)
+                    watching.append(group.create_task(self._followed.follow(), name="migration"))
+                outcome = await self._work(migration)
                 for task in watching:
                     task.cancel()
         except BaseExceptionGroup as found:
@@ -228,8 +228,8 @@ class _Run:
             return outcome
         return await self._fail(outcome.ending, outcome.reason, outcome.message)
 
-    async def _work(self, request: Object) -> RunOutcome:
-        marks = marks_of(request)
+    async def _work(self, migration: Object) -> RunOutcome:
+        marks = marks_of(migration)
         resumed = self._resume(marks)
         (self._listener.resumed if resumed else self._listener.began)()
         if self._writer is not None:

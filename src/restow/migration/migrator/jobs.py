@@ -55,9 +55,9 @@ class Job:
 
     resource: ApiResource
     """From discovery."""
-    request: Object | None = None
+    migration: Object | None = None
     """None: there is no migration object, so nothing is saved, and a run cannot be resumed."""
-    request_api: ApiResource | None = None
+    migration_api: ApiResource | None = None
     """The API of the migration object."""
     is_remote: bool = False
     """Whether another server serves the resource. The server of the migration cannot rewrite it,
@@ -66,8 +66,8 @@ class Job:
     @property
     def can_rewrite(self) -> bool:
         """Whether the server itself can rewrite the objects."""
-        api = self.request_api
-        if self.is_remote or self.request is None or api is None:
+        api = self.migration_api
+        if self.is_remote or self.migration is None or api is None:
             return False
         return SUBRESOURCE in api.subresources
 

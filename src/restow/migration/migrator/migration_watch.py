@@ -41,18 +41,18 @@ class Followed:
         self,
         client: ApiClient,
         resource: GroupVersionResource,
-        request: Object,
+        migration: Object,
         *,
         options: EngineOptions,
     ) -> None:
         self.resource = resource
-        self.name = key_of(request).name
-        self.uid = uid_of(request)
-        self.latest = request
+        self.name = key_of(migration).name
+        self.uid = uid_of(migration)
+        self.latest = migration
         self._client = client
         self._options = options
         self._released = asyncio.Event()
-        self.see(request)
+        self.see(migration)
 
     @property
     def is_paused(self) -> bool:
@@ -62,14 +62,14 @@ class Followed:
         """Return when it is not paused."""
         await self._released.wait()
 
-    def see(self, request: Object) -> None:
+    def see(self, migration: Object) -> None:
         """Record a state of the migration. Raises `MigrationDeleted`."""
-        if uid_of(request) != self.uid:
+        if uid_of(migration) != self.uid:
             raise MigrationDeleted(f"{self.name} was recreated with another uid")
-        if is_being_deleted(request):
+        if is_being_deleted(migration):
             raise MigrationDeleted(f"{self.name} is being deleted")
-        self.latest = request
-        if is_paused(request):
+        self.latest = migration
+        if is_paused(migration):
             self._released.clear()
         else:
             self._released.set()
@@ -110,12 +110,12 @@ class Followed:
         self.see(found[0])
         return page.resource_version or version_of(found[0])
 
-    def _take(self, kind: EventType, request: Object) -> None:
-        if kind is EventType.BOOKMARK or key_of(request).name != self.name:
+    def _take(self, kind: EventType, migration: Object) -> None:
+        if kind is EventType.BOOKMARK or key_of(migration).name != self.name:
             return
         if kind is EventType.DELETED:
             raise MigrationDeleted(f"{self.name} was deleted")
-        self.see(request)
+        self.see(migration)
 
     def _only(self) -> ListOptions:
         return ListOptions(field_selector=f"metadata.name={self.name}", limit=0)

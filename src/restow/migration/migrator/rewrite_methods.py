@@ -26,7 +26,7 @@ def choose_method(
     job: Job,
     agreed: AgreementCheck,
     *,
-    request: Object,
+    migration: Object,
     options: EngineOptions,
     in_flight: Callable[[int], None] | None = None,
 ) -> Pages:
@@ -41,7 +41,7 @@ def choose_method(
         )
     return ServerRewrite(
         client,
-        ref_of(request),
+        ref_of(migration),
         job.resource,
         target_api_version=agreed.target_version,
         target_hash=agreed.target,

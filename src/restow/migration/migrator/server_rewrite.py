@@ -52,7 +52,7 @@ class ServerRewrite:
         self.limit = (options or EngineOptions()).page_limit_first
         """Number of objects of the next page."""
         group_version = GroupVersion.parse(request_ref.api_version)
-        self._requests = GroupVersionResource(*group_version, "storageversionmigrations")
+        self._migrations_api = GroupVersionResource(*group_version, "storageversionmigrations")
         self._name = request_ref.name
         self._resource = resource
         self._target = target_api_version
@@ -106,7 +106,7 @@ class ServerRewrite:
         while True:
             try:
                 return await self._client.create(
-                    self._requests, body, name=self._name, subresource=SUBRESOURCE
+                    self._migrations_api, body, name=self._name, subresource=SUBRESOURCE
                 )
             except Conflict as error:
                 raise AgreementLost(error.message) from error

@@ -63,7 +63,7 @@ _GROUPS_READ: Final = frozenset(
         VOTES,
         DEFINITIONS,
         API_SERVICES,
-        *migration_objects.REQUESTS,
+        *migration_objects.MIGRATION_APIS,
     )
 )
 """The API groups that are read here."""
@@ -300,19 +300,19 @@ class _Reader:
 
     async def _read_migrations(self, seen: _Seen) -> None:
         groups: set[str] = set()
-        for place in migration_objects.REQUESTS:
+        for place in migration_objects.MIGRATION_APIS:
             if place not in self._served or place.group in groups:
                 continue
             groups.add(place.group)
-            for request in await self._all_of(place):
-                name = migration_objects.resource_of(request)
-                if migration_objects.phase_of(request) in (
+            for migration in await self._all_of(place):
+                name = migration_objects.resource_of(migration)
+                if migration_objects.phase_of(migration) in (
                     MigrationPhase.PENDING,
                     MigrationPhase.RUNNING,
                 ):
-                    seen.migrations.setdefault(name, []).append(key_of(request).name)
+                    seen.migrations.setdefault(name, []).append(key_of(migration).name)
                 else:
-                    seen.ended.setdefault(name, []).append(request)
+                    seen.ended.setdefault(name, []).append(migration)
 
     async def _all_of(self, resource: GroupVersionResource) -> list[Object]:
         if not self.is_served(resource):

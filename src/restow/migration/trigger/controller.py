@@ -52,7 +52,7 @@ from restow.migration.trigger.sources import (
     Sources,
     eligible_resources,
     has_storage_versions,
-    served_requests,
+    served_migration_apis,
 )
 from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
@@ -264,14 +264,14 @@ class _Run:
         for name, each in now.items():
             self.known.setdefault(name, Known(each)).renew(each)
         if has_apis:
-            apis = served_requests(found)
+            apis = served_migration_apis(found)
             self._reconciler.use_apis(apis)
             self._watch_apis(found, apis)
         for name in new:
             self.queue.add(name)
 
     def _watch_apis(
-        self, found: DiscoveredResources, request_apis: Sequence[GroupVersionResource]
+        self, found: DiscoveredResources, migration_apis: Sequence[GroupVersionResource]
     ) -> None:
         """Start watches on newly served APIs. Without watches there is only polling."""
         if self._sources.lacks_watch and has_storage_versions(found):
@@ -279,7 +279,7 @@ class _Run:
             self._sources.follow(watch)
             self._tasks.spawn("storage versions", watch.run())
         served = {each.resource: each.verbs for each in found.resources}
-        for api in (STATES, *request_apis):
+        for api in (STATES, *migration_apis):
             if api not in self._watched and "watch" in served.get(api, ()):
                 self._watched.add(api)
                 # KEP-2343 4.16: an informer on migrations

@@ -54,7 +54,8 @@ STATE_CREATED: Final = "StorageStateCreated"
 STATE_UNKNOWN: Final = "StoredVersionsUnknown"
 STATE_NARROWED: Final = "StoredVersionsNarrowed"
 NOT_VERIFIED: Final = "MigrationNotVerified"
-MIGRATION_REQUESTED: Final = "MigrationRequested"
+# The reason of the event is API: clients filter events by it.
+MIGRATION_CREATED: Final = "MigrationRequested"
 MIGRATION_CANCELLED: Final = "MigrationCancelled"
 
 _OPTIONS: Final = WriteOptions(field_manager=FIELD_MANAGER)
@@ -82,7 +83,7 @@ class Executor:
         actions: Sequence[Action],
         observation: Observation,
         *,
-        request_api: GroupVersionResource,
+        migration_api: GroupVersionResource,
     ) -> Acted:
         """Execute the actions in order; a StatusError or ConnectionFailed ends it."""
         name = state_name(observation.resource.group_resource)
@@ -99,7 +100,7 @@ class Executor:
                     await self._narrow(action, observation)
                     is_done = True
                 case CreateMigration():
-                    is_done = await self._create_migration(action, request_api)
+                    is_done = await self._create_migration(action, migration_api)
                 case DeleteMigration():
                     is_done = await self._delete_migration(action, observation)
                 case Wait():
@@ -172,17 +173,17 @@ class Executor:
     async def _create_migration(self, action: CreateMigration, api: GroupVersionResource) -> bool:
         """Create a migration; False if an equal one exists already."""
         try:
-            made = await self._client.create(api, _request(action, api), options=_OPTIONS)
+            made = await self._client.create(api, _new_migration(action, api), options=_OPTIONS)
         except AlreadyExists:
             return False
         target = _version_text(action.record.target)
         message = f"{action.reason}: all objects are rewritten as {target}"
-        self._recorder.event(made, MIGRATION_REQUESTED, message)
+        self._recorder.event(made, MIGRATION_CREATED, message)
         return True
 
     async def _delete_migration(self, action: DeleteMigration, observation: Observation) -> bool:
         """Delete a migration; False if it was deleted before, or replaced under the same name."""
-        known = next((each for each in observation.requests if ref_of(each) == action.ref), None)
+        known = next((each for each in observation.migrations if ref_of(each) == action.ref), None)
         if known is not None and is_being_deleted(known):
             return False
         try:
@@ -218,7 +219,7 @@ def _others(base: Object) -> Object:
     return {name: value for name, value in found.items() if name not in ours}
 
 
-def _request(action: CreateMigration, api: GroupVersionResource) -> Object:
+def _new_migration(action: CreateMigration, api: GroupVersionResource) -> Object:
     wanted = {"group": action.resource.group, "resource": action.resource.resource}
     if api.group != IN_TREE_GROUP:
         wanted["version"] = action.resource.version

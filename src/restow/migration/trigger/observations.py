@@ -43,7 +43,7 @@ class Observation:
 
     resource: GroupVersionResource
     state: Object | None
-    requests: tuple[Object, ...]
+    migrations: tuple[Object, ...]
 
 
 # Names.

@@ -46,7 +46,7 @@ ROUNDS_MAX: Final = 8
 ROUNDS_WAIT_SECONDS: Final = 1.0
 
 CensusOf = Callable[[GroupResource], CensusReading | None]
-Requests = dict[GroupResource, tuple[Object, ...]]
+Migrations = dict[GroupResource, tuple[Object, ...]]
 
 logger = logging.getLogger(__name__)
 
@@ -98,19 +98,19 @@ class Reconciler:
         self._census = census
         self._clock: Clock = client.runtime.clock
         self._executor = Executor(client, recorder=recorder, metrics=metrics)
-        self._requests = SharedReading("requests", self._read_requests, tasks=tasks)
-        self._request_apis: tuple[GroupVersionResource, ...] = ()
+        self._migrations = SharedReading("migrations", self._read_migrations, tasks=tasks)
+        self._migration_apis: tuple[GroupVersionResource, ...] = ()
 
-    def use_apis(self, request_apis: Sequence[GroupVersionResource]) -> None:
+    def use_apis(self, migration_apis: Sequence[GroupVersionResource]) -> None:
         """Use these migration APIs from now on; new migrations are created in the first."""
-        self._request_apis = tuple(request_apis)
+        self._migration_apis = tuple(migration_apis)
 
     async def reconcile(self, known: Known) -> float:
         """Decide and act until there is nothing to do; return the seconds until the next run.
 
         Raises NotKnownYet, Behind, a StatusError or a ClientError, which need a retry.
         """
-        if not self._request_apis:
+        if not self._migration_apis:
             raise NotKnownYet("no migration API could be read yet")
         observer = await self._sources.observer(known.found)
         wait_seconds = self._options.reconcile_seconds
@@ -136,14 +136,14 @@ class Reconciler:
         resource = known.found.name
         name = resource.group_resource
         state = await read_state(self._client, name)
-        requests = (await self._requests.get()).get(name, ())
+        migrations = (await self._migrations.get()).get(name, ())
         # Before the servers are read: a heartbeat must not be later than what it confirms.
         now = self._now()
         reading = await observer.read()
         view = TriggerView(
             resource=resource,
             state=None if state is None else state_seen(state),
-            migrations=tuple(seen(each) for each in requests),
+            migrations=tuple(seen(each) for each in migrations),
             reading=reading,
             census=None if self._census is None else self._census(name),
             lists_more=state is not None and _reacts(reading) and await self._lists_more(known),
@@ -154,8 +154,10 @@ class Reconciler:
             known.memories[observer.name] = memory
         known.is_agreed = _is_agreed(view)
         logger.debug("%s: %s", name, actions)
-        observation = Observation(resource=resource, state=state, requests=requests)
-        acted = await self._executor.act(actions, observation, request_api=self._request_apis[0])
+        observation = Observation(resource=resource, state=state, migrations=migrations)
+        acted = await self._executor.act(
+            actions, observation, migration_api=self._migration_apis[0]
+        )
         if acted.is_changed and view.lists_more:
             # This decision may only have reported; the next one must see the CRD again.
             known.definition_due_seconds = 0.0
@@ -176,10 +178,10 @@ class Reconciler:
             return False
         return len(mapping(definition, "status").get("storedVersions") or ()) > 1
 
-    async def _read_requests(self) -> Requests:
+    async def _read_migrations(self) -> Migrations:
         """All migrations of each API, by resource."""
         found: dict[GroupResource, list[Object]] = {}
-        for api in self._request_apis:
+        for api in self._migration_apis:
             async for each in self._client.items(api):
                 found.setdefault(resource_of(each), []).append(each)
         return {name: tuple(each) for name, each in found.items()}

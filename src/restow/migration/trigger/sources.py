@@ -27,7 +27,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
 from restow.client import DiscoveredResources as Discovery
-from restow.migration.migration_objects import REQUESTS
+from restow.migration.migration_objects import MIGRATION_APIS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import DiscoveredVersion, eligible
 from restow.migration.trigger.options import TriggerOptions, TriggerSource
@@ -79,11 +79,11 @@ def eligible_resources(found: Discovery) -> dict[GroupResource, DiscoveredVersio
     return eligible(shown, {each.name: each.preferred for each in found.groups})
 
 
-def served_requests(found: Discovery) -> tuple[GroupVersionResource, ...]:
+def served_migration_apis(found: Discovery) -> tuple[GroupVersionResource, ...]:
     """Return the migration APIs, preferred first, each group in one version."""
     served = {each.resource for each in found.resources}
     chosen: dict[str, GroupVersionResource] = {}
-    for each in REQUESTS:
+    for each in MIGRATION_APIS:
         if each in served:
             chosen.setdefault(each.group, each)
     return tuple(chosen.values())
@@ -140,15 +140,15 @@ class Sources:
 
         Return False while this is not known, because a needed group could not be read.
         """
-        wanted = {STATES.group, STORAGE_VERSIONS.group, *(each.group for each in REQUESTS)}
+        wanted = {STATES.group, STORAGE_VERSIONS.group, *(each.group for each in MIGRATION_APIS)}
         if any(each.group in wanted for each in found.failures):
             return False
         served = {each.resource for each in found.resources}
         needed = []
         if STATES not in served:
             needed.append(STATES)
-        if not served_requests(found):
-            needed.append(REQUESTS[0])
+        if not served_migration_apis(found):
+            needed.append(MIGRATION_APIS[0])
         if needed:
             raise SourceMissing(
                 f"the server does not serve {' and '.join(map(str, needed))}: install the custom "

@@ -24,7 +24,7 @@ from restow.migration.migrator.controller import (
     STARTED,
     SUCCEEDED,
     MigratorController,
-    find_request_apis,
+    find_migration_apis,
     find_resource,
     is_open,
     label_of,
@@ -135,7 +135,7 @@ async def test_one_after_another(world: World) -> None:
 
 async def test_both_apis(world: World) -> None:
     """Migrations of both APIs run; of the in-tree API only one version is watched."""
-    apis = await find_request_apis(world.client)
+    apis = await find_migration_apis(world.client)
     assert [(each.group, each.version) for each in apis] == [
         ("migration.k8s.io", "v1alpha1"),
         ("storagemigration.k8s.io", "v1"),

@@ -14,7 +14,7 @@ from restow.client import InProcessTransport
 from restow.client.transport import ClientRequest
 from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator.agreement import BY_SERVER
-from restow.migration.migrator.controller import find_request_apis
+from restow.migration.migrator.controller import find_migration_apis
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, RunEnd, RunListener
 from restow.migration.names import (
@@ -112,7 +112,7 @@ async def test_one_clean_pass_is_enough_if_the_server_verifies_it(
 async def test_the_other_api(world: World, group: str) -> None:
     """A migration of the in-tree API runs in the same way, with standard conditions."""
     [world.requests] = [
-        each for each in await find_request_apis(world.client) if each.group == group
+        each for each in await find_migration_apis(world.client) if each.group == group
     ]
     outcome = await world.run(await world.request())
     assert outcome.ending is RunEnd.SUCCEEDED

@@ -19,7 +19,7 @@ from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import ClientRequest, ClientResponse, Transport
 from restow.endpoints.barrier import WriteBarrier
-from restow.migration.migrator.controller import find_request_apis, find_resource
+from restow.migration.migrator.controller import find_migration_apis, find_resource
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, RunListener, RunOutcome
 from restow.migration.migrator.options import EngineOptions
@@ -146,7 +146,7 @@ class World:
         self.client = ApiClient(self.faults, runtime=Runtime.system())
         self.clients.append(self.client)
         await self.create("namespaces", {"metadata": {"name": "default"}})
-        self.requests = (await find_request_apis(self.client))[0]
+        self.requests = (await find_migration_apis(self.client))[0]
         found = await find_resource(self.client, WIDGETS)
         assert found is not None
         self.widgets = found
@@ -208,7 +208,7 @@ class World:
         api = self.requests
         if is_patching:
             api = replace(api, subresources=frozenset({"status"}))
-        return Job(resource=self.widgets, request=request, request_api=api)
+        return Job(resource=self.widgets, migration=request, migration_api=api)
 
     async def run(
         self,

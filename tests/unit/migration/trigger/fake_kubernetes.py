@@ -22,7 +22,7 @@ from tests.unit.client.fake_api import FakeApi, Sent
 
 WIDGETS = GroupVersionResource("example.org", "v1", "widgets")
 STATE = "/apis/migration.k8s.io/v1alpha1/storagestates/widgets.example.org"
-REQUESTS = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+MIGRATIONS_PATH = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 STORAGE_VERSION = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.org.widgets"
 ENDPOINTS = "/api/v1/namespaces/default/endpoints/kubernetes"
 
@@ -135,18 +135,19 @@ class Kubernetes(FakeApi):
         return [
             path.rsplit("/", 1)[1]
             for path, value in self.objects.items()
-            if path.startswith(f"{REQUESTS}/") and not value.get("status", {}).get("conditions")
+            if path.startswith(f"{MIGRATIONS_PATH}/")
+            and not value.get("status", {}).get("conditions")
         ]
 
     def finish(self, kind: str = "Succeeded") -> None:
         """Ends all migrations, as a migrator does."""
         moment = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         for name in self.open:
-            value = copy.deepcopy(self.objects[f"{REQUESTS}/{name}"])
+            value = copy.deepcopy(self.objects[f"{MIGRATIONS_PATH}/{name}"])
             value["metadata"]["annotations"]["migrator.restow.dev/proof"] = proof_for(value)
             done = {"type": kind, "status": "True", "lastUpdateTime": moment}
             value["status"] = {"conditions": [done]}
-            self.put(f"{REQUESTS}/{name}", value)
+            self.put(f"{MIGRATIONS_PATH}/{name}", value)
 
     # The servers' replies.
 

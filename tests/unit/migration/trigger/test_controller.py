@@ -20,7 +20,7 @@ from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.resources import STATES
 from restow.client import ApiClient, Object
-from restow.migration.migration_objects import REQUESTS, marks_of, phase_of, resource_of
+from restow.migration.migration_objects import MIGRATION_APIS, marks_of, phase_of, resource_of
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.overview_reader import migrations_seen
@@ -69,7 +69,7 @@ class Play(Stage):
         wanted = phases or (MigrationPhase.PENDING, MigrationPhase.RUNNING)
         return [
             each
-            async for each in self.client.items(REQUESTS[0])
+            async for each in self.client.items(MIGRATION_APIS[0])
             if resource_of(each) == WIDGETS.group_resource and phase_of(each) in wanted
         ]
 
@@ -98,7 +98,7 @@ class Play(Stage):
             name = request["metadata"]["name"]
             try:
                 for _ in range(2):  # the second pass finds nothing to rewrite
-                    await client.create(REQUESTS[0], {}, name=name, subresource="rewrite")
+                    await client.create(MIGRATION_APIS[0], {}, name=name, subresource="rewrite")
             except (NotFound, Conflict):
                 continue  # the migration was deleted, or the servers no longer agree
             ended += await _succeed(client, request)
@@ -115,9 +115,9 @@ async def _succeed(client: ApiClient, request: Object) -> bool:
         "lastUpdateTime": client.runtime.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     try:
-        await client.patch(REQUESTS[0], name, proof)
+        await client.patch(MIGRATION_APIS[0], name, proof)
         await client.patch(
-            REQUESTS[0],
+            MIGRATION_APIS[0],
             name,
             {"metadata": {"uid": uid}, "status": {"conditions": [done]}},
             subresource="status",
@@ -164,7 +164,7 @@ async def test_a_success_without_verification_does_not_narrow(tmp_path: Path) ->
         done = {"type": "Succeeded", "status": "True"}
         await play.run(
             play.client.patch(
-                REQUESTS[0],
+                MIGRATION_APIS[0],
                 request["metadata"]["name"],
                 {"status": {"conditions": [done]}},
                 subresource="status",
@@ -193,10 +193,10 @@ async def test_a_forged_success_narrows_nothing(
         name, client = forged["metadata"]["name"], play.client
         said = proof_for(forged) if is_exact else "done by hand"
         marks = {"metadata": {"annotations": {PROOF_ANNOTATION: said}}}
-        await play.run(client.patch(REQUESTS[0], name, marks))
+        await play.run(client.patch(MIGRATION_APIS[0], name, marks))
         done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
-        await play.run(client.patch(REQUESTS[0], name, done, subresource="status"))
-        seen = await play.run(client.get(REQUESTS[0], name))
+        await play.run(client.patch(MIGRATION_APIS[0], name, done, subresource="status"))
+        seen = await play.run(client.get(MIGRATION_APIS[0], name))
         assert migrations_seen([seen], [await play.run(play.state())])[0].is_proven is False
         await play.clock.advance(30)
         assert await play.run(play.persisted()) == ["Unknown", "v1", "v2"]
@@ -204,7 +204,7 @@ async def test_a_forged_success_narrows_nothing(
             assert "MigrationNotVerified" in play.recorded.warnings
         else:
             # It waits for a migrator of restow, like the success of another migrator.
-            await play.run(client.delete(REQUESTS[0], name))
+            await play.run(client.delete(MIGRATION_APIS[0], name))
         await play.until(play.has_migration)
         await play.run(play.migrate("s1"))
         await play.until(lambda: play.is_persisted("v2"))
@@ -300,7 +300,7 @@ async def test_migrations_of_others_end_with_the_agreement(tmp_path: Path) -> No
             "metadata": {"name": "by-hand"},
             "spec": {"resource": {"group": GROUP, "version": "v1", "resource": "widgets"}},
         }
-        await play.run(play.client.create(REQUESTS[0], request))
+        await play.run(play.client.create(MIGRATION_APIS[0], request))
         await play.clock.advance(2)
         assert await play.run(play.has_migration())
         await play.cluster.serve("s2", "x+2")
@@ -408,7 +408,7 @@ async def test_standbys_do_nothing(tmp_path: Path) -> None:
         is_leading = False
         await play.clock.advance(2)
         for request in await play.run(play.requests()):
-            await play.run(play.client.delete(REQUESTS[0], request["metadata"]["name"]))
+            await play.run(play.client.delete(MIGRATION_APIS[0], request["metadata"]["name"]))
         await play.clock.advance(30)
         assert await play.run(play.has_no_migration())
 

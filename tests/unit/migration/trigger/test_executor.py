@@ -13,7 +13,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.status import AlreadyExists, Conflict
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, Object
-from restow.migration.migration_objects import REQUESTS
+from restow.migration.migration_objects import MIGRATION_APIS
 from restow.migration.migration_values import MigrationRecord, MigrationRef
 from restow.migration.records import CHANGE_ANNOTATION, record_of
 from restow.migration.trigger.actions import (
@@ -31,9 +31,7 @@ from restow.migration.trigger.executor import Executor
 from restow.migration.trigger.observations import Observation, state_seen
 from restow.migration.trigger.values import UNKNOWN, StateStatus
 from tests.unit.migration.trigger.fake_kubernetes import (
-    REQUESTS as REQUEST_PATH,
-)
-from tests.unit.migration.trigger.fake_kubernetes import (
+    MIGRATIONS_PATH,
     STATE,
     WIDGETS,
     Kubernetes,
@@ -66,8 +64,8 @@ class Scene:
 
     async def act(self, *actions: Action, requests: tuple[Object, ...] = ()) -> object:
         state = copy.deepcopy(self.world.objects.get(STATE))
-        observation = Observation(resource=WIDGETS, state=state, requests=requests)
-        return await self.actor.act(actions, observation, request_api=REQUESTS[0])
+        observation = Observation(resource=WIDGETS, state=state, migrations=requests)
+        return await self.actor.act(actions, observation, migration_api=MIGRATION_APIS[0])
 
     def precondition(self) -> Precondition:
         return Precondition.of(state_seen(self.world.objects[STATE]))
@@ -131,11 +129,11 @@ async def test_a_stale_state_is_not_written() -> None:
             change=change,
             reason="gap",
         )
-        observation = Observation(resource=WIDGETS, state=copy.deepcopy(old), requests=())
+        observation = Observation(resource=WIDGETS, state=copy.deepcopy(old), migrations=())
         newer = copy.deepcopy(scene.world.put(STATE, old))
         create = CreateMigration(resource=WIDGETS, name="a", record=RECORD, reason="now")
         with pytest.raises(Conflict):
-            await scene.actor.act([update, create], observation, request_api=REQUESTS[0])
+            await scene.actor.act([update, create], observation, migration_api=MIGRATION_APIS[0])
         assert scene.world.objects[STATE] == newer
         assert len(scene.world.sent) == 1
         assert scene.recorded.done == []
@@ -167,7 +165,7 @@ async def test_a_migration_is_created_once() -> None:
     scene = Scene()
     create = CreateMigration(resource=WIDGETS, name="a", record=RECORD, reason="now")
     assert await scene.act(create) == (True, None)
-    made = scene.world.objects[f"{REQUEST_PATH}/a"]
+    made = scene.world.objects[f"{MIGRATIONS_PATH}/a"]
     assert record_of(made["metadata"]["annotations"]) == RECORD
     assert made["spec"]["resource"] == {
         "group": "example.org",
@@ -195,12 +193,12 @@ async def test_the_event_names_the_target_version(kind: GroupVersionKind | None)
 async def test_only_the_intended_migration_is_deleted() -> None:
     """Matched by UID: one that was deleted or recreated is left alone without an error."""
     scene = Scene()
-    made = scene.world.put(f"{REQUEST_PATH}/a", {"kind": "StorageVersionMigration"})
+    made = scene.world.put(f"{MIGRATIONS_PATH}/a", {"kind": "StorageVersionMigration"})
     ref = MigrationRef("migration.k8s.io/v1alpha1", "a", made["metadata"]["uid"])
     delete = DeleteMigration(ref=ref, reason="no agreement")
     other = DeleteMigration(ref=ref._replace(uid="another"), reason="no agreement")
     assert await scene.act(other) == (False, None)
-    assert f"{REQUEST_PATH}/a" in scene.world.objects
+    assert f"{MIGRATIONS_PATH}/a" in scene.world.objects
     known = {**made, "apiVersion": "migration.k8s.io/v1alpha1"}
     assert await scene.act(delete, requests=(known,)) == (True, None)
     assert await scene.act(delete, requests=(known,)) == (False, None)

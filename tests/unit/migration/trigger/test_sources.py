@@ -12,7 +12,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.client import ApiClient, ApiGroup, ApiResource, Object
 from restow.client import DiscoveredResources as Discovery
-from restow.migration.migration_objects import REQUESTS
+from restow.migration.migration_objects import MIGRATION_APIS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import DiscoveredVersion
 from restow.migration.trigger.options import TriggerOptions, TriggerSource
@@ -21,7 +21,7 @@ from restow.migration.trigger.sources import (
     SourceMissing,
     Sources,
     eligible_resources,
-    served_requests,
+    served_migration_apis,
 )
 from restow.migration.trigger.storage_version_watch import StorageVersionWatch
 from restow.migration.trigger.values import (
@@ -122,11 +122,11 @@ async def test_endpoints_are_used_without_slices() -> None:
 
 def test_each_resource_and_each_migration_api_counts_once() -> None:
     """A resource in its preferred version, an API group of migrations in its best version."""
-    found = shown(*REQUESTS, WIDGETS, WIDGETS._replace(version="v2"))
+    found = shown(*MIGRATION_APIS, WIDGETS, WIDGETS._replace(version="v2"))
     assert eligible_resources(found)[GroupResource("example.org", "widgets")].name == WIDGETS
-    assert served_requests(found) == REQUESTS[:2]
-    assert served_requests(shown(REQUESTS[2])) == (REQUESTS[2],)
-    assert served_requests(shown(WIDGETS)) == ()
+    assert served_migration_apis(found) == MIGRATION_APIS[:2]
+    assert served_migration_apis(shown(MIGRATION_APIS[2])) == (MIGRATION_APIS[2],)
+    assert served_migration_apis(shown(WIDGETS)) == ()
 
 
 async def test_a_group_that_cannot_be_read_is_not_missing() -> None:
