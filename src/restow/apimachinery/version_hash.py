@@ -39,3 +39,9 @@ def api_version_of_hash(version_hash: str) -> str | None:
     Only for people: no decision may depend on it.
     """
     return _known.get(version_hash)
+
+
+def version_text(version_hash: str) -> str:
+    """As in `apps/v1 (hash …)`; the hash alone if this process does not know the version."""
+    version = api_version_of_hash(version_hash)
+    return version_hash if version is None else f"{version} (hash {version_hash})"

@@ -114,7 +114,7 @@ def _servers(view: ClusterOverview) -> Table:
 
 def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, str]) -> Table:
     """The table of resources, with key columns only if keys are used (`labels` are their names)."""
-    headings = ["RESOURCE", "WRITTEN AS", "MAY BE STORED AS", "SERVERS", ""]
+    headings = ["RESOURCE", "STORAGE VERSION", "MAY BE STORED AS", "SERVERS", ""]
     if labels:
         headings[3:3] = ["WRITTEN WITH", "MAY BE STORED UNDER"]
     table = _table(*headings)

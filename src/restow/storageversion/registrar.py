@@ -19,7 +19,7 @@ from typing import Final
 from restow.aio import Backoff, Runtime
 from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupVersionKind
-from restow.apimachinery.version_hash import storage_version_hash
+from restow.apimachinery.version_hash import storage_version_hash, version_text
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.encryption.interface import Keys
 from restow.registry.encoding import Encoding
@@ -242,7 +242,8 @@ class Registrar:
         if is_listed and foreign:
             raise VersionUnsupported(
                 f"{resource.kind.group_resource} may be stored in versions that this server cannot"
-                f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
+                f" read: {', '.join(map(version_text, foreign))}."
+                " Let a release that knows them migrate it"
             )
         if is_listed:
             _check_listed(resource, listed, keys)

@@ -128,7 +128,7 @@ def test_tables() -> None:
         "apiserver-a one 2 s ago ok",
         "apiserver-b – 1 min 39 s ago expired",
         "",
-        "RESOURCE WRITTEN AS MAY BE STORED AS SERVERS",
+        "RESOURCE STORAGE VERSION MAY BE STORED AS SERVERS",
         "deployments.apps – abc=, Unknown 2 apps/v1, 1 apps/v1beta1 disagreeing",
         "pods v1 v1 1 agrees ok",
         "widgets.example.com xyz= ? – unknown",

@@ -8,7 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.registry.catalog import Catalog
 from restow.storage.interface import Delete, Put, Span, Transaction
 from restow.storageversion.identity import SERVERS_PREFIX, server_key
@@ -18,6 +20,7 @@ from restow.storageversion.rules import UNKNOWN_HASH
 from tests.unit.storageversion.world import GROUP, Server, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"
+V2_HASH = storage_version_hash(GroupVersionKind.of(V2, "Widget"))
 LEASE_SECONDS = 15
 
 
@@ -173,6 +176,27 @@ async def test_a_server_that_cannot_read_what_is_stored_never_writes(tmp_path: P
         assert pending is not None
         assert "cannot read" in pending
         assert await world.common() == V2
+
+
+async def test_an_undecodable_persisted_version_is_reported_by_its_name(tmp_path: Path) -> None:
+    """The reason names the version; the hash is in addition, and alone if the version is not
+    known."""
+    async with open_world(tmp_path) as world:
+        new = await world.started("x+3")
+        await world.run(new.write("a"))
+        item = await world.storage.get(state_key(name_of(new.resource().kind.group_resource)))
+        assert item is not None
+        state = orjson.loads(item.value)
+        state["status"]["persistedStorageVersionHashes"] = [V2_HASH, "bm90aGluZw=="]
+        await world.storage.commit(Transaction((), (Put(item.key, orjson.dumps(state)),)))
+        await world.run(new.stop())
+        old = world.server("x")
+        with pytest.raises(TimeoutError):
+            await world.run(old.start(), seconds_max=20)
+        assert old.coordinator.pending(old.resource()) == (
+            "widgets.example.com may be stored in versions that this server cannot read:"
+            f" {V2} (hash {V2_HASH}), bm90aGluZw==. Let a release that knows them migrate it"
+        )
 
 
 async def test_unknown_versions_are_resolved_by_a_scan(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, assert_never
 
 from restow.apimachinery.names import GroupVersion, GroupVersionResource
 from restow.apimachinery.status import AlreadyExists, Conflict, Invalid, NotFound
-from restow.apimachinery.version_hash import api_version_of_hash
+from restow.apimachinery.version_hash import version_text
 from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
@@ -176,7 +176,7 @@ class Executor:
             made = await self._client.create(api, _new_migration(action, api), options=_OPTIONS)
         except AlreadyExists:
             return False
-        target = _version_text(action.record.target)
+        target = version_text(action.record.target)
         message = f"{action.reason}: all objects are rewritten as {target}"
         self._recorder.event(made, MIGRATION_CREATED, message)
         return True
@@ -237,10 +237,4 @@ def _api_of(ref: MigrationRef) -> GroupVersionResource:
 
 def _status_text(status: StateStatus) -> str:
     keys = "" if status.keys == PLAIN else f", under the keys {', '.join(status.keys)}"
-    return f"objects may be stored as {', '.join(map(_version_text, status.persisted))}{keys}"
-
-
-def _version_text(version_hash: str) -> str:
-    """As in `apps/v1 (hash …)`; the hash alone if this process does not know the version."""
-    version = api_version_of_hash(version_hash)
-    return version_hash if version is None else f"{version} (hash {version_hash})"
+    return f"objects may be stored as {', '.join(map(version_text, status.persisted))}{keys}"
