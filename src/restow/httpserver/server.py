@@ -30,8 +30,8 @@ from restow.httpserver.shared_port import SharedPort, open_sockets
 from restow.httpserver.tls import TlsMaterial
 
 # The maximum delay of deadlines, and of the Date header.
-SWEEP_SECONDS_MAX: Final = 1.0
-SWEEP_SECONDS_MIN: Final = 0.01
+DEADLINE_CHECK_SECONDS_MAX: Final = 1.0
+DEADLINE_CHECK_SECONDS_MIN: Final = 0.01
 STOP_POLL_SECONDS: Final = 0.01
 GRACE_SECONDS_DEFAULT: Final = 30.0
 # Between leaving the front port and closing idle connections. A client that sends requests at least
@@ -59,8 +59,9 @@ class Listener:
         self._ports: list[SharedPort] = []
         self._front: SharedPort | None = None
         self._timer: Timer | None = None
-        self._sweep_seconds = min(
-            SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, shared.limits.shortest_seconds / 4)
+        self._deadline_check_seconds = min(
+            DEADLINE_CHECK_SECONDS_MAX,
+            max(DEADLINE_CHECK_SECONDS_MIN, shared.limits.shortest_seconds / 4),
         )
         self.port = 0
 
@@ -100,7 +101,7 @@ class Listener:
             counters=Counters() if counters is None else counters,
         )
         listener = cls(shared, tls=tls)
-        listener._sweep()
+        listener._check_deadlines()
         try:
             await listener._listen(bind, port, runtime, reuse_port=reuse_port)
         except BaseException:
@@ -211,7 +212,7 @@ class Listener:
         while condition() and clock.monotonic() < end:
             await clock.sleep(STOP_POLL_SECONDS)
 
-    def _sweep(self) -> None:
+    def _check_deadlines(self) -> None:
         shared = self._shared
         now = shared.clock.monotonic()
         shared.set_date(format_datetime(shared.clock.wall(), usegmt=True))
@@ -221,7 +222,7 @@ class Listener:
             except Exception:  # a failure must not stop the checks of other connections
                 logger.exception("the deadlines of a connection could not be checked; aborting it")
                 connection.abort()
-        self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
+        self._timer = shared.clock.call_later(self._deadline_check_seconds, self._check_deadlines)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
