@@ -24,24 +24,38 @@ PAGES: Final = (
     "Makefile",
     "pyproject.toml",
 )
-ENDINGS: Final = frozenset({".py", ".md", ".html", ".js", ".css", ".toml", ".yaml", ".txt", ""})
+ENDINGS: Final = frozenset(
+    {
+        *(".py", ".md", ".html", ".js", ".css", ".toml", ".yaml", ".json", ".txt", ".service"),
+        "",
+    }
+)
 DATA: Final = ("tests/golden", "tests/data", "src/restow/kinds/data")
 
 WORDS: Final = re.compile(
     r"\b(strangers?|whoever|whomever|nobody|anew|wish(es|ed|ing)?|heed(s|ed|ing|less)?"
     r"|mend(s|ed|ing)?|the dead|those who|the living|ballots?|roster|housekeeping|keepers?"
     r"|entrances?|doors?|pulse|seats?|outlets?|tid(y|ies|ied|ying)|sweeping|strays?|thereby"
-    r"|of late|hence so|in the way|to be known|worked off|looking anew|slowest hundredth"
+    r"|work(s|ed|ing)? off|(take|takes|taking|took|taken) part|left behind|dear|ways in|sweeps?"
+    r"|swept|what may be stored|written as"
+    r"|of late|hence so|in the way|to be known|looking anew|slowest hundredth"
     r"|who has (not )?shown|believ(e|es|ed|ing)|breath)\b",
     re.IGNORECASE,
 )
 _TERM_WORDS_MAX: Final = 3
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_F_STRING_TEXT: Final = getattr(tokenize, "FSTRING_MIDDLE", None)
+_F_STRING_ENDS: Final = frozenset(
+    {getattr(tokenize, "FSTRING_START", None), getattr(tokenize, "FSTRING_END", None)}
+)
+"""Python 3.12 and later have tokens for the parts of an f-string, which is one before."""
 
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     # The name of the leader lock is part of a key in the store, which never changes.
     "src/restow/apiserver/aggregated.py": ("housekeeping",),
     "src/restow/controllers/manager.py": ("housekeeping",),
+    # Former names, which the lists of changes quote.
+    "CHANGELOG.md": ("`--list-left-behind` is now", "`WRITTEN AS` is"),
     # The name of a rule set of ruff.
     "pyproject.toml": ("flake8-tidy-imports",),
 }
@@ -104,14 +118,15 @@ def _python(text: str, name: str) -> Iterator[tuple[int, str]]:
     before = tokenize.NEWLINE
     kind, block = tokenize.NEWLINE, list[tuple[int, str]]()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        is_comment = token.type == tokenize.COMMENT
+        token_type = tokenize.STRING if token.type == _F_STRING_TEXT else token.type
+        is_comment = token_type == tokenize.COMMENT
         is_docstring = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-        is_string = token.type == tokenize.STRING and (is_docstring or not is_test)
-        if token.type == tokenize.NL:
+        is_string = token_type == tokenize.STRING and (is_docstring or not is_test)
+        if token.type == tokenize.NL or token.type in _F_STRING_ENDS:
             continue
-        if token.type != kind:
+        if token_type != kind:
             yield from _block(block)
-            kind, block = token.type, []
+            kind, block = token_type, []
         if is_comment or is_string:
             string = token.string.lstrip("rbfRBF").strip("\"'") if is_string else token.string
             begin = token.start[0]
@@ -119,7 +134,7 @@ def _python(text: str, name: str) -> Iterator[tuple[int, str]]:
         elif token.type == tokenize.NAME:
             yield token.start[0], token.string
         if not is_comment:
-            before = token.type
+            before = token_type
     yield from _block(block)
 
 

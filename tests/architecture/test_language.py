@@ -39,6 +39,14 @@ def test_no_replaced_words() -> None:
         ("src/a.py", 'log(\n    "in the "\n    "way"\n)\n', ["in the way"]),
         ("tests/test_nobody.py", "", ["nobody"]),
         ("src/a.html", "<p>nobody</p>\n", ["nobody"]),
+        ("src/a.py", "class HTTPStranger: ...\n", ["Stranger"]),
+        ("src/a.py", 'log(f"{x} works off {y} by nobody")\n', ["works off", "nobody"]),
+        ("src/a.py", 'log(\n    "in the "\n    f"way of {x}"\n)\n', ["in the way"]),
+        ("src/a.py", "def take_part(): ...\n", ["take part"]),
+        ("src/a.py", "LIST_LEFT_BEHIND = 1\n", ["LEFT BEHIND"]),
+        ("src/a.py", "last_swept = dear\n", ["swept", "dear"]),
+        ("deploy/a.service", "# Restarted by nobody\n", ["nobody"]),
+        ("docs/a.json", '{"text": "written as v1"}\n', ["written as"]),
     ],
 )
 def test_words_are_found(

@@ -223,7 +223,7 @@ CHANGES: Final[dict[str, Change]] = {
     "rule-field-path-unknown": with_schema(
         a=struct({"b": text(maxLength=5)}, **rules(rule("self.b == 'a'", fieldPath=".c")))
     ),
-    "rule-too-dear": with_schema(
+    "rule-too-expensive": with_schema(
         a=array(array(text()), **rules(rule("self.all(x, self.all(y, x == y))")))
     ),
     "rule-looks-back-in-a-list": with_schema(

@@ -416,7 +416,7 @@ REFUSALS: Final[dict[str, Causes]] = {
             'Invalid value: ".c": must be a valid path',
         ),
     ),
-    "rule-too-dear": (
+    "rule-too-expensive": (
         (
             f"{A}.x-kubernetes-validations[0].rule",
             FORBIDDEN,

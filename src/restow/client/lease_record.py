@@ -1,4 +1,4 @@
-"""The leader election record of a Lease, read and written as by client-go.
+"""The leader election record of a Lease, read and written like that of client-go.
 
 The whole object is kept and only these fields are changed, so that newer fields are preserved.
 

@@ -26,7 +26,7 @@ PLACES_MAX: Final = 5
 UNREADABLE: Final = "(unreadable)"
 """Version reported for a value that is not an object."""
 
-# The start of every value that an API server has written as JSON.
+# The start of every JSON value of an API server.
 _HEAD: Final = re.compile(rb'\{"kind":"([^"\\]*)","apiVersion":"([^"\\]*)"')
 
 

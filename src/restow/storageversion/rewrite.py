@@ -18,7 +18,7 @@ twice concurrently.
 
 The epoch is read before the first value, at intervals, and after the last commit. A pass over all
 keys whose pages all report the same epoch has therefore read every value that was written before
-the agreement; later values were written as agreed.
+the agreement; later values are in the agreed version.
 
 Other requests have priority. The commits of a rewrite have a low priority in the store; while this
 server has other requests, few of them run at a time, with pauses between.

@@ -3,8 +3,8 @@
 A *report* holds the state of one resource: an entry for each server that may write it, their common
 version, conditions, and the *agreement* with its *epoch*. The epoch increases with each change of
 the agreement, to or from "none" included; adding or removing an entry that equals the agreement
-does not change it. Two reads of the same epoch prove that everything written in between was written
-as agreed.
+does not change it. Two reads of the same epoch prove that everything written in between is in the
+agreed version.
 
 Not here: where a report is stored (`object_codec`), in which transaction it changes (`changes`).
 """

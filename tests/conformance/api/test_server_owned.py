@@ -69,7 +69,7 @@ def raw(kind: str, api_version: str, name: str, *, meta: Object, **fields: Any) 
 
 @pytest_asyncio.fixture
 async def owned(server: RunningServer) -> RunningServer:
-    """A server whose store holds server-owned objects, written as servers do, below the API."""
+    """A server whose store holds server-owned objects, stored below the API."""
     await server.client.post("/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
     await server.put_raw(
         "/registry/storageversions/apps.deployments",

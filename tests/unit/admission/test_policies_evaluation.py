@@ -27,7 +27,7 @@ from restow.request.context import ANONYMOUS, Context
 from restow.request.request_info import RequestInfo
 
 # Authorization checks have a high nominal cost, and take no time.
-DEAR = "[1, 2, 3].all(x, authorizer.path('/x').check('get').allowed())"
+EXPENSIVE = "[1, 2, 3].all(x, authorizer.path('/x').check('get').allowed())"
 VALUES: dict[str, Any] = {
     "object": {"data": {"x": "1"}},
     "oldObject": None,
@@ -86,7 +86,7 @@ def test_failure_policy_ignore_applies_to_errors_only() -> None:
     not."""
     policy = made(
         failurePolicy="Ignore",
-        validations=[must("object.nope == 1"), must("false", message="no"), must(DEAR)],
+        validations=[must("object.nope == 1"), must("false", message="no"), must(EXPENSIVE)],
         auditAnnotations=[{"key": "k", "valueExpression": "object.nope + ''"}],
     )
     assert verdict_of(policy) == ([Denial(1, "no", "Invalid")], [], [])
@@ -115,17 +115,17 @@ def test_messages(expression: str, message: str) -> None:
 
 def test_the_budget_of_a_policy() -> None:
     """When the budget is used up no further expression is evaluated, and the write is denied."""
-    policy = made(validations=[must(DEAR) for _ in range(12)])
+    policy = made(validations=[must(EXPENSIVE) for _ in range(12)])
     [denial] = verdict_of(policy).denials
     assert "running out of cost budget" in denial.message
-    conditions = [{"name": f"c{n}", "expression": DEAR} for n in range(4)]
+    conditions = [{"name": f"c{n}", "expression": EXPENSIVE} for n in range(4)]
     [denial] = verdict_of(made(matchConditions=conditions, validations=[must("false")])).denials
     assert "running out of cost budget" in denial.message
 
 
 def test_steps_are_yielded_after_each_expression() -> None:
     """The generator yields after each expensive expression."""
-    policy = made(validations=[must(DEAR), must("true"), must(DEAR)])
+    policy = made(validations=[must(EXPENSIVE), must("true"), must(EXPENSIVE)])
     costs = list(evaluate(policy, VALUES))
     assert [not isinstance(cost, NeedsOffload) and cost >= CALL_COST_MAX for cost in costs] == [
         True,

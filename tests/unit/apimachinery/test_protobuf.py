@@ -402,7 +402,7 @@ def test_damaged_messages_are_read_or_refused(data: st.DataObject) -> None:
     assert check(struct, decoded).unknown == []
 
 
-def test_nulls_in_lists_and_maps_are_written_as_zeros() -> None:
+def test_nulls_in_lists_and_maps_become_zeros() -> None:
     """Null in lists and maps is the zero of its type, as when Go decodes it from JSON."""
     meta = {"finalizers": [None, "a"], "labels": {"l": None}, "ownerReferences": [None]}
     raw = encode(CONFIG_MAP, {"metadata": meta, "binaryData": {"b": None}})

@@ -106,7 +106,7 @@ def test_times_that_python_cannot_hold_are_refused(seconds: int) -> None:
         ("1h2m3s4ms", "1h2m3.004s"),
     ],
 )
-def test_durations_are_written_as_go_does(text: str, expected: str) -> None:
+def test_durations_have_the_form_of_go(text: str, expected: str) -> None:
     """Parsing and formatting gives Go's format."""
     assert write_duration(parse_duration(text)) == expected
 

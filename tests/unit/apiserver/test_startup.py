@@ -45,7 +45,7 @@ def test_the_order_of_a_start() -> None:
     ]
 
 
-def test_the_order_of_taking_part() -> None:
+def test_startup_registers_before_reporting() -> None:
     """KEP-2339: membership, then registration, which opens the barrier, then readiness."""
     assert [step.name for step in PARTICIPATION] == [
         *("membership", "events", "custom resources", "registration", "stored CRDs"),

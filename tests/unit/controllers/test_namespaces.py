@@ -213,7 +213,7 @@ async def test_a_namespace_with_other_finalizers_stays() -> None:
         assert found["spec"]["finalizers"] == ["example.com/other"]
 
 
-async def test_what_was_created_in_the_last_moment_is_swept() -> None:
+async def test_objects_from_delayed_creates_are_removed() -> None:
     """An object that a late create left in a removed namespace is removed a little later."""
     async with open_world() as world:
         controller, observed = await begin(world)

@@ -71,7 +71,7 @@ async def test_a_server_without_the_newest_crds_withdraws(tmp_path: Path, mode: 
         assert written(fine) == "v2"
         await world.run(fine.write("a", kind=KIND))
         assert await world.stored("a", KIND) == "v2"
-        await world.run(stale.write("w"))  # other resources are written as before
+        await world.run(stale.write("w"))  # writes of other resources continue
         stale.line.let_go(ROOT)
         await world.clock.advance(LEASE_SECONDS)
         assert [written(server) for server in servers] == ["v2", "v2"]

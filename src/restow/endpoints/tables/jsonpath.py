@@ -241,7 +241,7 @@ def _inner_key(found: re.Match[str]) -> str:
 
 
 def _plain(name: str) -> str:
-    """Remove the escapes: a dot inside a name is written as in `kubernetes\\.io/x`."""
+    """Remove the escapes: a dot inside a name has one, as in `kubernetes\\.io/x`."""
     return re.sub(r"\\(.)", r"\1", name, flags=re.DOTALL)
 
 

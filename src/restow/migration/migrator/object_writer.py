@@ -46,16 +46,18 @@ class ObjectRef:
     name: str
     uid: str
     resource_version: str
-    written_as: str = ""
+    field_version: str = ""
     """The apiVersion of all its managed fields; empty if there are several, or none."""
 
 
 def ref_of(value: Object) -> ObjectRef:
     key = key_of(value)
-    return ObjectRef(key.namespace, key.name, uid_of(value), version_of(value), _written_as(value))
+    return ObjectRef(
+        key.namespace, key.name, uid_of(value), version_of(value), _field_version(value)
+    )
 
 
-def _written_as(value: Object) -> str:
+def _field_version(value: Object) -> str:
     entries = metadata_of(value).get("managedFields")
     if not isinstance(entries, list):
         return ""
@@ -111,10 +113,10 @@ class ObjectWriter:
 
     async def _place(self, ref: ObjectRef) -> ApiResource:
         """The resource to write through: this one, or one of another group with the same store."""
-        if not ref.written_as:
+        if not ref.field_version:
             return self._shown
         try:
-            version = GroupVersion.parse(ref.written_as)
+            version = GroupVersion.parse(ref.field_version)
         except InvalidName:
             return self._shown
         if version.group == self._shown.group:

@@ -335,7 +335,7 @@ class Intermediate:
         command = "" if self.is_kubernetes else f": restow upgrade --to {release}"
         return (
             f"upgrade first to an intermediate release, in which {self.resource} is read as"
-            f" {' and '.join(self.reads)} and written as {self.writes}{command}; then check again"
+            f" {' and '.join(self.reads)} and stored as {self.writes}{command}; then check again"
         )
 
 

@@ -163,7 +163,7 @@ class HashReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateStatus:
-    """The status of a StorageState: always written as a whole, in one update."""
+    """The status of a StorageState: one update always replaces all of it."""
 
     persisted: tuple[str, ...]
     keys: tuple[str, ...] = (IDENTITY,)

@@ -258,17 +258,17 @@ async def test_expensive_expressions_do_not_block_other_requests(
         return await run(self, context, work)
 
     monkeypatch.setattr(Offload, "run", held)
-    dear = "object.data.all(a, object.data.all(b, object.data.all(c, 'x' != a + b + c)))"
+    expensive = "object.data.all(a, object.data.all(b, object.data.all(c, 'x' != a + b + c)))"
     spec = policy(
-        must("!variables.dear", messageExpression=f"{dear} ? 'dear' : 'cheap'"),
-        variables=[{"name": "dear", "expression": dear}],
+        must("!variables.expensive", messageExpression=f"{expensive} ? 'expensive' : 'cheap'"),
+        variables=[{"name": "expensive", "expression": expensive}],
     )
     await bind(server, spec)
     hook = {
         "name": "rules.example.com",
         "clientConfig": {"url": "https://127.0.0.1:1/never"},
         "rules": [rule()],
-        "matchConditions": [{"name": "dear", "expression": f"!({dear})"}],
+        "matchConditions": [{"name": "expensive", "expression": f"!({expensive})"}],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
@@ -287,4 +287,4 @@ async def test_expensive_expressions_do_not_block_other_requests(
     reply = await write
     await jane.close()
     assert reply.status == 422
-    assert reply.message.endswith("denied request: dear")
+    assert reply.message.endswith("denied request: expensive")

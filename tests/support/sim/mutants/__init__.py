@@ -6,7 +6,7 @@ A world in which nothing breaks is a blind spot of the workload, so each must be
 
     fence        what each write carries          trigger    which migrations count
     membership   participating servers            migrator   how objects are rewritten
-    agreement    what may be stored                base       store and API
+    agreement    persisted versions                base       store and API
     advice       answers for operators            replaced_stores   stores that are replaced
     encryption_keys   which server writes with which key
 

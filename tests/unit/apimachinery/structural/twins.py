@@ -1,4 +1,4 @@
-"""Reference implementations of the structural schema rules, written as simply as possible.
+"""Reference implementations of the structural schema rules, as simple as possible.
 
 Nothing here is fast, and no code is shared with the tested modules: raw JSON schemas go in. Also
 `Making`, a generator of schemas and of objects that nearly match them.

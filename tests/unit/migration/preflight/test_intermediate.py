@@ -64,7 +64,7 @@ def test_a_shipped_release_is_named() -> None:
     (unknown,) = advice(running(V1))
     assert "restow upgrade --to x+1;" in first
     assert "restow upgrade --to x+2;" in second
-    assert "read as example.com/v1 and example.com/v2 and written as example.com/v1" in unknown
+    assert "read as example.com/v1 and example.com/v2 and stored as example.com/v1" in unknown
     assert "restow upgrade --to FILE;" in unknown
 
 

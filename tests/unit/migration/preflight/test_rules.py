@@ -47,7 +47,7 @@ AT_REST = ResourceView(
     entries=(entry("a", V1, V1, V2),),
     common=V1,
 )
-"""At rest: every object is stored and written as v1, and v2 is decodable too."""
+"""At rest: v1 is the storage version of every object and server, and v2 is decodable too."""
 
 
 NOTHING_STORED = StoreScan(revision=100)
