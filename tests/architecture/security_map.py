@@ -130,8 +130,8 @@ THREATS: Final[dict[str, Row]] = {
     "S9": Row(
         "an old version of restow is started on the store",
         (
-            f"{_AGREEMENT}::test_a_server_that_cannot_read_what_is_stored_never_writes",
-            "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
+            f"{_AGREEMENT}::test_a_server_that_cannot_read_stored_versions_never_writes",
+            "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_stored_versions",
         ),
     ),
     "S10": Row(

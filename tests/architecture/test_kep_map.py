@@ -215,7 +215,7 @@ def test_the_symbol_of_an_anchor_encloses_the_line_below_it(project: Path) -> No
     ]
 
 
-def test_what_counts_as_a_test(project: Path) -> None:
+def test_test_functions_and_scenarios_are_tests(project: Path) -> None:
     """A function named test_ in a file of the tests, or a scenario; parameters are ignored."""
     assert has_test(project, f"{TEST_FILE}::test_write[a-b]")
     assert has_test(project, "tests/scenarios/one.txt")

@@ -65,7 +65,7 @@ def growing_gauges(source: Path) -> list[str]:
     return sorted((added - lowered) & shown)
 
 
-def test_no_gauge_reads_what_only_grows() -> None:
+def test_no_gauge_exports_a_counter() -> None:
     """An attribute that is only increased is exported by `counter`."""
     assert growing_gauges(SOURCE) == []
 

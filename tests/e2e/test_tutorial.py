@@ -52,7 +52,7 @@ def test_the_comparison_detects_differences() -> None:
     assert missing(("one",), printed) == ["one"]
 
 
-def test_commands_and_what_they_print_belong_together(tmp_path: Path) -> None:
+def test_output_belongs_to_the_commands_before_it(tmp_path: Path) -> None:
     """A block of output belongs to the commands before it; blocks in other languages are
     ignored."""
     page = tmp_path / "page.md"

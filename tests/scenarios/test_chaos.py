@@ -34,7 +34,7 @@ async def test_servers_recover_from_whatever_happens(mode: str, group: int, tmp_
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])
-async def test_no_release_stores_what_another_that_runs_cannot_read(
+async def test_no_release_stores_versions_that_a_running_one_cannot_read(
     mode: str, tmp_path: Path
 ) -> None:
     """Servers of all four releases start and stop in an unsupported order: some never become ready,

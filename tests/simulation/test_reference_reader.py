@@ -84,7 +84,7 @@ def test_a_kind_is_either_built_in_or_defined_by_a_crd() -> None:
     assert read({GADGET: _value("custom.example.com/v1", "Gadget")}, WITH_GADGETS).unreadable == {}
 
 
-def test_hashes_are_those_of_discovery() -> None:
+def test_hashes_match_discovery() -> None:
     """Hashes of group, version and kind, as StorageStates list them."""
     assert hash_of(_value("example.com/v1")) == "gIwvi5rymmg="
     assert hash_of(_value("example.com/v2")) == "zRcoV5EeA3s="

@@ -72,7 +72,7 @@ async def test_remote_groups_stand_by_their_priority(world: World) -> None:
     assert {"/apis/last.example.com", "/apis/last.example.com/v1"} <= set(paths)
 
 
-async def test_what_is_served_here_stays_ours(world: World) -> None:
+async def test_remote_apis_do_not_change_local_versions(world: World) -> None:
     """A remote API that claims a local version changes nothing of it."""
     before = await world.site.document("/apis/apps")
     described = await world.site.document("/openapi/v3/apis/apps/v1")

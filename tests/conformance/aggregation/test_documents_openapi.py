@@ -131,7 +131,7 @@ async def test_v2_has_the_paths_of_the_version(world: World) -> None:
     assert await world.site.document("/openapi/v2") == before
 
 
-async def test_v2_renames_what_means_something_else(world: World) -> None:
+async def test_v2_renames_conflicting_definitions(world: World) -> None:
     """A definition or parameter with a local name but other content is renamed."""
     theirs = await world.backends.sites["gadgets"].document("/openapi/v2")
     theirs["definitions"][META]["properties"]["extra"] = {"type": "string"}

@@ -75,7 +75,7 @@ def request(method: str, path: str, body: bytes = b"", *lines: str) -> bytes:
     return ("\r\n".join(head) + "\r\n\r\n").encode() + body
 
 
-async def test_each_pipelined_request_sees_those_before(
+async def test_pipelined_requests_are_processed_in_order(
     server: RunningServer, connection: Connection
 ) -> None:
     """Writes and reads sent at once are processed in order and answered in that order, as if

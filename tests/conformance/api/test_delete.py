@@ -43,7 +43,7 @@ async def test_a_delete(api: ApiClient) -> None:
     assert (missing.status, missing.reason) == (404, "NotFound")
 
 
-async def test_kinds_that_return_what_was_deleted(api: ApiClient) -> None:
+async def test_kinds_that_return_the_deleted_object(api: ApiClient) -> None:
     """Service accounts, among others, are returned by their delete."""
     await api.post(f"{NS}/serviceaccounts", {"metadata": {"name": "s"}})
     reply = await api.delete(f"{NS}/serviceaccounts/s")

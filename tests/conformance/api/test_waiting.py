@@ -147,7 +147,7 @@ async def test_damage_stays_damage(waiting: WaitingServer) -> None:
     assert "default/old: it is stored in version 'example.com/v1'" in reply.message
 
 
-async def test_a_server_whose_lease_expired(waiting: WaitingServer) -> None:
+async def test_a_server_with_an_expired_lease(waiting: WaitingServer) -> None:
     """Others may store versions it cannot decode, and it may see those objects before it notices
     its expiry: that is no damage."""
     await waiting.server.put_raw(KEY, widget("v2"))

@@ -55,7 +55,7 @@ def test_migrate_reports_each_resource(client_server: ServerProcess) -> None:
     assert "forbidden" in done.stdout + done.stderr
 
 
-def test_migrate_all_names_what_is_not_discovered(client_server: ServerProcess) -> None:
+def test_migrate_all_names_undiscovered_apis(client_server: ServerProcess) -> None:
     """If an API cannot be discovered, the others are migrated, and the result is partial."""
     service = {
         "apiVersion": "apiregistration.k8s.io/v1",

@@ -90,7 +90,7 @@ INITIAL: Final = [
 INITIAL_EVENTS: Final = ["one PRESENT a", "one PRESENT b", "one SYNCED", "two SYNCED"]
 
 
-def test_hashes_are_those_of_the_servers(page: Page) -> None:
+def test_hashes_match_the_servers(page: Page) -> None:
     """The page computes the same hash of a version as servers."""
     for kind in (
         GroupVersionKind("example.com", "v1", "Widget"),

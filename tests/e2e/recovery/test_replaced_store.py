@@ -222,7 +222,7 @@ def test_an_etcd_restored_from_an_older_copy(
             assert json.loads(answer.splitlines()[0])["object"]["code"] == 410
 
 
-def test_an_etcd_whose_keys_are_deleted_under_servers(tmp_path: Path) -> None:
+def test_etcd_keys_deleted_under_running_servers(tmp_path: Path) -> None:
     """It has no identity any more. No server joins it again, so that no write is acknowledged
     and no key is written to it, also between two renewals of the lease."""
     renewals = ("--identity-lease-renew-interval-seconds", "5")

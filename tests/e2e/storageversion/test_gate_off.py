@@ -87,7 +87,7 @@ def go_on(server: ServerProcess, how: End, release: str, *arguments: str) -> Ser
 
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 @pytest.mark.parametrize("has_controllers", [False, True], ids=["alone", "controllers"])
-def test_a_release_that_cannot_read_what_was_written_meanwhile(
+def test_a_release_that_cannot_read_versions_written_while_off(
     cluster: Cluster, ends: End, *, has_controllers: bool
 ) -> None:
     """Gate on, off with a newer release, on with an older one: it does not become ready, its

@@ -74,7 +74,7 @@ def count_events(server: ServerProcess) -> dict[str, int]:
     return dict(Counter(each["reason"] for each in about))
 
 
-def test_release_that_cannot_read_what_is_stored(cluster: Cluster) -> None:
+def test_release_that_cannot_read_stored_versions(cluster: Cluster) -> None:
     """After a release that stores v2 only, one that supports only v1 starts, writes everything
     but that kind, is not ready and reports why, and stops on request."""
     [newest] = cluster.start("x+3")

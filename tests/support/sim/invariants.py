@@ -43,7 +43,7 @@ ROWS: Final = (
         "tests/e2e/storageversion/test_ownership.py::test_clients_cannot_write_server_owned_records",)),
     Row("R4", "an identity belongs to one process", _SIM),
     Row("R5", "a report without entries agrees on nothing", _SIM, (
-        f"{_COORDINATION}/test_rules.py::test_agreement_is_what_all_servers_write",)),
+        f"{_COORDINATION}/test_rules.py::test_agreement_requires_equal_versions_and_keys",)),
     Row("R6", "a custom resource is written as reported, also by writes in flight", _SIM, (
         "tests/e2e/custom/test_webhook_switch.py::test_writes_under_way",)),
     Row("R7", "the barrier has no other exceptions", tests=(
@@ -58,7 +58,7 @@ ROWS: Final = (
         f"{_RULES}::test_servers_report_the_loose_mode")),
     Row("F6", "another version is selected only when all voters accept it", _SIM),
     Row("F7", "a server that cannot write the selected version does not write", tests=(
-        "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
+        "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_stored_versions",
         "tests/scenarios/test_scenarios.py::test_a_scenario_matches_its_expectations")),
     Row("F8", "a participating server can read all stored objects", _SIM),
     Row("F9", "a lost reply is resolved, and no write is refused because of itself", _SIM),
@@ -83,7 +83,7 @@ ROWS: Final = (
     Row("G11", "conditions change when their content does", tests=(
         f"{_COORDINATION}/test_rules.py::test_conditions_have_the_status_and_its_time",)),
     Row("G12", "a server that has not renewed its lease in time sends no write", _SIM, (
-        f"{_COORDINATION}/test_write_lease.py::test_a_server_whose_loop_was_blocked_refuses_writes",
+        f"{_COORDINATION}/test_write_lease.py::test_a_server_with_a_blocked_loop_refuses_writes",
         "tests/e2e/storageversion/test_late_renewals.py::test_a_paused_server_refuses_its_queue")),
     # Migration and state.
     Row("M1", "a verified migration is correct, while its agreement lasts", _SIM),

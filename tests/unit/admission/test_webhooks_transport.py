@@ -71,7 +71,7 @@ async def test_url_and_service(webhook: AdmissionWebhook, calls: HookCalls) -> N
     assert webhook.connections == 3
 
 
-async def test_what_fails(
+async def test_invalid_answers_are_failed_calls(
     webhook: AdmissionWebhook, calls: HookCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that is too long or late, a missing Service and an invalid URL are failed calls,

@@ -235,7 +235,7 @@ async def test_run_until_done_gives_up() -> None:
         await clock.run_until_done(asyncio.Event().wait())
 
 
-async def test_run_until_done_raises_what_the_body_raises() -> None:
+async def test_run_until_done_raises_the_error_of_the_body() -> None:
     """The error of the awaited coroutine is raised unchanged."""
     clock = SimulatedClock()
 

@@ -33,7 +33,7 @@ async def test_an_error_before_the_first_wait_is_raised_by_the_call() -> None:
         run_eagerly(fail())
 
 
-async def test_a_task_takes_over_what_waits() -> None:
+async def test_a_task_takes_over_a_suspended_coroutine() -> None:
     """Each part runs once, in order, and the task gets the result."""
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     ran: list[str] = []
@@ -53,7 +53,7 @@ async def test_a_task_takes_over_what_waits() -> None:
     assert ran == ["first", "second"]
 
 
-async def test_an_error_of_what_is_waited_for_reaches_the_coroutine() -> None:
+async def test_an_error_of_an_awaited_future_reaches_the_coroutine() -> None:
     """It is raised where the coroutine is suspended, which may continue after it."""
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -126,7 +126,7 @@ async def test_a_closed_timeout() -> None:
     suspended.close()
 
 
-async def test_what_no_task_takes_over_is_closed() -> None:
+async def test_an_abandoned_coroutine_is_closed() -> None:
     """Its clean-up runs at once."""
     ended: list[str] = []
 

@@ -23,7 +23,7 @@ def test_files_are_read_whole(tmp_path: Path) -> None:
         read_regular_file(tmp_path / "none", bytes_max=4)
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_special_files_are_rejected_at_once(tmp_path: Path) -> None:
     """A pipe without a writer, a device, and a directory."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):

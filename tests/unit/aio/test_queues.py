@@ -48,7 +48,7 @@ async def test_limits_are_positive(items_max: int) -> None:
         await queue_of(1).get_batch(items_max)
 
 
-async def test_a_batch_takes_what_waits() -> None:
+async def test_a_batch_takes_available_items() -> None:
     """A batch is all available items, oldest first, up to its size."""
     queue = queue_of(1, 2, 3, 4, 5, items_max=9)
     assert await queue.get_batch(3) == [1, 2, 3]
@@ -141,7 +141,7 @@ async def test_close_drains_then_ends() -> None:
             await queue.get()
 
 
-async def test_close_ends_all_who_wait() -> None:
+async def test_close_ends_all_waiting_tasks() -> None:
     """All waiting tasks end when the queue closes, not only the first."""
     empty, full = queue_of(), queue_of(1, items_max=1)
     tasks = [await start(empty.get()) for _ in range(3)]

@@ -71,7 +71,7 @@ def test_ids_are_well_formed(source: Randomness) -> None:
     assert len({ids.uid() for _ in range(1_000)}) == 1_000
 
 
-def test_uids_are_those_of_the_standard_library() -> None:
+def test_uids_match_the_standard_library() -> None:
     """A UID is equal to the one that the standard library makes from the same bytes."""
     for seed in range(200):
         made = RandomIds(SeededRandomness(seed)).uid()

@@ -49,12 +49,12 @@ def test_names_round_trip(group: str, plural: str, names: set[str]) -> None:
         ("gold.storageclass.storage.k8s.io/persistentvolumeclaims", "persistentvolumeclaims"),
     ],
 )
-def test_names_of_what_objects_have(name: str, plural: str) -> None:
+def test_names_of_resource_quantities(name: str, plural: str) -> None:
     """Names other than object counts lead to the resource whose objects use them."""
     assert resource_of(name) == ("", plural)
 
 
-def test_what_is_not_counted() -> None:
+def test_uncounted_resources() -> None:
     """Events and unknown names are not counted."""
     names = ("count/events", "count/events.events.k8s.io", "x/y", "requests.kubernetes.io/x")
     for name in (

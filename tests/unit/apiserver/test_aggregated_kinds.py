@@ -58,7 +58,7 @@ def test_a_definition_becomes_a_kind() -> None:
         (b"a: b: c", "document 1: the body is not YAML"),
     ],
 )
-def test_what_is_wrong_is_named(content: bytes, why: str) -> None:
+def test_invalid_kinds_are_reported(content: bytes, why: str) -> None:
     """A file without a valid kind is rejected with the document's number and the reason."""
     with pytest.raises(KindsError) as refused:
         read_kinds(content, source="file")

@@ -50,7 +50,7 @@ def test_the_component_follows_from_the_group() -> None:
         ),
     ],
 )
-def test_what_cannot_work_is_refused(serve: Any, more: Any, why: str) -> None:
+def test_invalid_options_are_rejected(serve: Any, more: Any, why: str) -> None:
     """Each error names its flag."""
     with pytest.raises(ValueError, match=r".*") as refused:
         options(serve, **more)

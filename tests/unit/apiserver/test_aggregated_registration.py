@@ -161,7 +161,7 @@ async def test_the_end_is_no_error(main: Main, server: Server) -> None:
     assert main.ips == [OWN.ip]
 
 
-async def test_what_is_somebody_elses_stays(main: Main, server: Server) -> None:
+async def test_api_services_of_other_services_are_not_changed(main: Main, server: Server) -> None:
     """An APIService that names another Service is not changed, and the reason is reported."""
     theirs = {"service": {"namespace": "kube-system", "name": "other"}}
     path = f"{API_SERVICES}/v1.parts.example.com"

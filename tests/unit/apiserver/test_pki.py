@@ -63,7 +63,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "data" / "pki"
 
 
-def test_what_is_made(directory: Path) -> None:
+def test_generated_certificates_and_secrets(directory: Path) -> None:
     """Certificates have the right names and usages, secrets 256 bits, and files are private."""
     pki = ensure_pki(directory, Runtime.system(), PkiOptions(bind="10.1.2.3", extra_names=("a.b",)))
     assert {path.name for path in directory.iterdir()} == {*SECRET_FILES, ".lock"}

@@ -70,7 +70,7 @@ def test_single_resources() -> None:
     assert core.find("", "v1", "configmaps") is not None
 
 
-def test_what_is_not_served_is_still_hosted() -> None:
+def test_unserved_resources_are_hosted() -> None:
     """The server stores, registers and reads the resource for its own needs."""
     found = catalog("api/all=false,v1=true").named("apps", "deployments")
     assert found is not None

@@ -258,7 +258,7 @@ def seen(record: IdentityRecord | None, *, revision: int = 100, cluster_id: str 
         ),
     ],
 )
-def test_what_makes_a_store_another_one(found: Seen, mark: Mark, wanted: str | None) -> None:
+def test_replaced_stores_are_detected(found: Seen, mark: Mark, wanted: str | None) -> None:
     """Identity, cluster ID and revision; an accepted store is adopted once, at any address."""
     why = difference(mark, found, address=ADDRESS)
     assert why is None if wanted is None else why is not None and wanted in why
@@ -309,7 +309,7 @@ async def test_a_store_that_is_found_to_be_another_one_during_a_look_stays_block
         assert mark.suspect == "it went back"
 
 
-async def test_an_accepted_store_begins_above_what_other_servers_have_seen(tmp_path: Path) -> None:
+async def test_an_accepted_store_begins_above_observed_revisions(tmp_path: Path) -> None:
     """Clients may know newer revisions than the first server that continues with the store: from
     another server, which may never come back."""
     await fill(tmp_path)

@@ -81,7 +81,7 @@ def test_canonical() -> None:
         (["storageversions"], ["/registry/kube-apiserver.internal.k8s.io/storageversions/"]),
     ],
 )
-def test_only_what_is_needed_is_read(words: list[str], own: list[str]) -> None:
+def test_only_needed_prefixes_are_read(words: list[str], own: list[str]) -> None:
     """Only the prefixes of selected resources are read, and those of the targets."""
     targets = [
         "/registry/apiextensions.k8s.io/customresourcedefinitions/",

@@ -265,7 +265,7 @@ def census_of_widgets(
     return code, found
 
 
-def test_what_is_left_under_a_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_under_a_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A key in use gives exit code 3, with the keys on request; an unused one exit code 0."""
     assert run(store, "--key", "aescbc:key1", "--list-stale") == 3
     out = capsys.readouterr().out

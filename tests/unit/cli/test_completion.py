@@ -77,7 +77,7 @@ def test_bash_offers_every_command_verb_and_option(
     assert offered(scripts["bash"], lines, tmp_path) == expected
 
 
-def test_bash_knows_what_follows_an_option(scripts: dict[str, Path], tmp_path: Path) -> None:
+def test_bash_completes_arguments_of_options(scripts: dict[str, Path], tmp_path: Path) -> None:
     """Choices, files, directories and releases are offered where they apply, also after '='."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()

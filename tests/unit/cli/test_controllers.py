@@ -99,7 +99,7 @@ def test_wrong_words_are_refused(
         (("--context", "other"), "no context 'other'; available: there"),
     ],
 )
-def test_what_does_not_fit_together(
+def test_conflicting_options_are_usage_errors(
     kubeconfig: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
     """Conflicting options, a missing kubeconfig and an unknown context give exit code 2."""

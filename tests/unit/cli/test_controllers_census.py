@@ -30,7 +30,7 @@ def hash_of(version: str, kind: str) -> str:
     return storage_version_hash(GroupVersionKind.of(version, kind))
 
 
-async def test_what_is_found(tmp_path: Path) -> None:
+async def test_the_report_counts_versions_by_hash(tmp_path: Path) -> None:
     """Each version by its hash, unreadable values as unknown, and the start of the census."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(

@@ -56,7 +56,7 @@ def request(name: str, *, resource: str = "widgets", **status: Any) -> dict[str,
     }
 
 
-def test_what_is_told_has_stable_forms() -> None:
+def test_output_lines_have_stable_forms() -> None:
     """Without a terminal the output is lines of known forms, without colors or wrapping."""
     file = io.StringIO()
     console = Console(file=file, width=1_000, highlight=False, markup=False)
@@ -130,7 +130,7 @@ def test_narrowing_is_noticed_wherever_it_was() -> None:
         check_nothing_narrowed([("v1", "v2"), ("v2",), ("v2", "v1")])
 
 
-def test_what_counts_as_aborted() -> None:
+def test_deleted_and_failed_migrations_are_aborted() -> None:
     """A migration that was deleted or failed is aborted; one that ever succeeded is not."""
     found = request("one")
     assert not MigrationHistory("one", found).is_aborted

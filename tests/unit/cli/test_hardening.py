@@ -32,6 +32,6 @@ def test_no_dumps_and_private_files() -> None:
     assert said() == "0 0 0o77"
 
 
-def test_who_debugs_can_say_so() -> None:
+def test_memory_inspection_can_be_allowed() -> None:
     """Then the memory can be inspected; files are private anyway."""
     assert said(RESTOW_ALLOW_CORE_DUMPS="1").endswith(" 1 0o77")

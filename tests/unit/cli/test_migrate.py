@@ -81,7 +81,7 @@ def test_dry_run(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["census", "--store", server.store, "widgets.example.com"]) == 3
 
 
-def test_steering_what_does_not_run(
+def test_pause_without_a_running_migration(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a running migration there is a message, and no error."""

@@ -11,7 +11,7 @@ from restow.migration.manual import ManualOutcome, ManualResult
 ESCAPE = "\x1b]0;mine\x07"
 
 
-def test_what_servers_say_cannot_steer_the_terminal() -> None:
+def test_messages_cannot_contain_terminal_sequences() -> None:
     """The message of a migration is written by any client that can write its status."""
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=120, markup=False)

@@ -46,7 +46,7 @@ def view(*resources: ResourceSeen, seconds: int = 0) -> ClusterOverview:
     return ClusterOverview("https://there", moment, resources=list(resources), servers=[server])
 
 
-def test_what_needs_a_look_comes_first() -> None:
+def test_problems_come_first() -> None:
     """If not all resources fit, those that are ok are omitted first."""
     found = [
         resource("a"),
@@ -97,7 +97,7 @@ def test_records_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("height", "shown_min"), [(200, 40), (30, 15), (5, 3)])
-def test_a_screen_shows_what_fits(height: int, shown_min: int) -> None:
+def test_a_screen_omits_resources_that_do_not_fit(height: int, shown_min: int) -> None:
     """As many resources as fit, always the summary, and the number of omitted ones."""
     file = io.StringIO()
     console = Console(file=file, width=100, height=height, force_terminal=True, no_color=True)

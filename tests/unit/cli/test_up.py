@@ -31,7 +31,7 @@ from restow.localcluster.messages import ProcessOverview, ProcessView
         (("serve", "--front-bind=127.0.0.1"), 2, "--front-bind: requires --front-port"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_conflicting_options_are_rejected(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],

@@ -54,7 +54,7 @@ async def test_write_and_read() -> None:
         await client.get(CONFIG_MAPS, "a", namespace="n")
 
 
-async def test_what_is_sent() -> None:
+async def test_requests_have_the_form_of_kubernetes() -> None:
     """Options, content types and representations are sent as Kubernetes defines them."""
     api = filled(1)
     client, _ = new_client(api)

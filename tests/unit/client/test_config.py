@@ -237,7 +237,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_understood_is_refused(tmp_path: Path, case: str) -> None:
+def test_invalid_kubeconfigs_are_rejected(tmp_path: Path, case: str) -> None:
     """Each error names the file, the entry and the field, and says what to do."""
     value, text = REFUSED[case]
     with pytest.raises(ConfigInvalid, match=text) as caught:

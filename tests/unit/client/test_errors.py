@@ -55,7 +55,7 @@ def test_each_class_comes_back(kind: type[StatusError]) -> None:
     assert (error.message, error.reason, error.retry_after_seconds) == ("why", kind.reason, 3)
 
 
-def test_what_http_says_counts() -> None:
+def test_the_http_status_determines_the_error() -> None:
     """A body with another code, passed by a proxy, does not change the class of the error."""
     error = status_of_answer(503, {}, StatusError("x", code=404).to_bytes())
     assert error.code == 503
@@ -90,14 +90,14 @@ FAILURES: dict[BaseException, str] = {
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
-def test_every_failure_below_http_says_what_to_do(failure: BaseException) -> None:
+def test_every_failure_below_http_has_a_remedy(failure: BaseException) -> None:
     """Every failure below HTTP is one error, which names the server and the next step."""
     error = connection_failed(failure, server="https://h:1")
     assert str(error).startswith("https://h:1: ")
     assert FAILURES[failure] in error.advice
 
 
-def test_what_may_have_happened_is_said() -> None:
+def test_unknown_outcomes_of_writes_are_reported() -> None:
     """A write whose response is lost may have been executed, and the error says so."""
     error = connection_failed(ConnectionResetError(), server="s", may_have_happened=True)
     assert "may have been executed" in str(error)
@@ -111,7 +111,9 @@ def test_what_may_have_happened_is_said() -> None:
     asked=st.integers(0, 100),
     attempts=st.integers(1, 12),
 )
-def test_what_is_retried(code: int, method: str, asked: int, attempts: int) -> None:
+def test_requests_are_retried_only_if_safe(
+    code: int, method: str, asked: int, attempts: int
+) -> None:
     """Only with Retry-After; writes only if nothing was executed; limited in number and time."""
     policy = RetryPolicy(attempts_max=10, wait_seconds_max=30, jitter=0.25)
     wait_seconds = policy.wait_seconds(

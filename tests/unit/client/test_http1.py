@@ -128,7 +128,7 @@ def test_answers_without_a_body(status: bytes, method: str) -> None:
         b"\r\n".join(b"N%d: x" % number for number in range(HEADERS_MAX + 1)),
     ],
 )
-def test_what_can_be_read_in_two_ways_is_refused(headers: bytes) -> None:
+def test_ambiguous_responses_are_rejected(headers: bytes) -> None:
     """Two lengths, unknown codings, folded and invalid headers, and too many of them."""
     with pytest.raises(ProtocolBroken):
         run(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n\r\nhello")
@@ -154,7 +154,7 @@ def test_equal_lengths_are_one() -> None:
         CHUNKED.replace(b"Trailer: x\r\n", b"Trailer: x\r\n" * 100),
     ],
 )
-def test_what_is_too_much_or_too_new_is_refused(answer: bytes) -> None:
+def test_unlimited_or_unsupported_responses_are_rejected(answer: bytes) -> None:
     """Other protocols, unlimited heads and lines, invalid chunks, unlimited trailers."""
     with pytest.raises(ProtocolBroken):
         run(answer)

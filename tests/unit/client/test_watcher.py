@@ -233,7 +233,7 @@ async def test_a_silent_server_is_noticed() -> None:
 @pytest.mark.parametrize(
     "line", [b"<html>", b'{"type":"ADDED"}', b'{"type":"WHAT","object":{}}', b"[]"]
 )
-async def test_what_is_no_event(line: bytes) -> None:
+async def test_invalid_events_are_connection_failures(line: bytes) -> None:
     """Lines that are not events are failures of the connection."""
 
     async def serve(

@@ -65,7 +65,7 @@ async def test_every_group_that_is_served_has_one() -> None:
         assert await world.storage.revision() == revision, "a resync writes nothing"
 
 
-async def test_those_of_custom_resources_come_and_go() -> None:
+async def test_api_services_of_custom_resources_follow_their_crds() -> None:
     """Each version that a CRD serves has one, until the last such CRD is deleted."""
     async with open_world() as world:
         before = await define(world, "olds", "Old")
@@ -99,7 +99,7 @@ async def test_a_definition_that_went_unseen_is_noticed_by_the_next_look() -> No
         await observed.close()
 
 
-async def test_what_is_changed_is_changed_back() -> None:
+async def test_changed_api_services_are_restored() -> None:
     """A deleted, edited or redirected one is restored, with the condition Available."""
     async with open_world() as world:
         controller, observed = await begin(world)
@@ -117,7 +117,7 @@ async def test_what_is_changed_is_changed_back() -> None:
         assert "service" not in found["spec"]
 
 
-async def test_what_is_not_labelled_is_somebody_elses() -> None:
+async def test_unlabelled_api_services_are_not_changed() -> None:
     """It is neither changed nor deleted; without a service, it gets the condition Available."""
     async with open_world() as world:
         controller, observed = await begin(world)
@@ -151,7 +151,7 @@ async def test_what_is_not_labelled_is_somebody_elses() -> None:
         assert found["status"]["conditions"][0]["reason"] == "Local"
 
 
-async def test_what_is_labelled_and_not_served_goes() -> None:
+async def test_labelled_api_services_of_unserved_groups_are_deleted() -> None:
     """A labelled APIService is deleted if no release serves its group any more."""
     async with open_world() as world:
         spec = {

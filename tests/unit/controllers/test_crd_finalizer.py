@@ -169,7 +169,7 @@ async def test_nothing_is_deleted_before_all_servers_have_closed_it() -> None:
         assert not await is_defined(world, name)
 
 
-async def test_what_aggregated_servers_have_is_not_deleted() -> None:
+async def test_objects_of_aggregated_resources_are_not_deleted() -> None:
     """A CRD of a resource that aggregated servers host is removed without reading its objects."""
     options = CrdControllerOptions(
         closed_by_all=lambda *_: False, hosted_otherwise=lambda _group, plural: plural == "widgets"

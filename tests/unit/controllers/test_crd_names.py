@@ -54,7 +54,7 @@ def test_free_names_are_all_accepted() -> None:
         (names("x", "WidgetList"), "ListKindConflict", '"WidgetList"', "list_kind"),
     ],
 )
-def test_what_another_has_is_refused(other: Names, reason: str, message: str, lost: str) -> None:
+def test_taken_names_are_rejected(other: Names, reason: str, message: str, lost: str) -> None:
     """A taken name is rejected with its reason, and the other names are accepted."""
     decision = decide(WIDGETS, NONE, taken(other))
     assert (decision.reason, decision.message) == (reason, f"{message} is already in use")
@@ -73,7 +73,7 @@ def test_the_last_refusal_is_told_and_all_short_names_at_once() -> None:
     assert decision.message == '["wd" is already in use, "wi" is already in use]'
 
 
-def test_what_a_definition_has_it_keeps() -> None:
+def test_accepted_names_are_kept() -> None:
     """An accepted name is kept, even if another CRD has it as well."""
     assert decide(WIDGETS, WIDGETS, taken(WIDGETS)).is_accepted
     more = names("widgets", "Widget", short_names=["wd", "new"])
@@ -108,7 +108,7 @@ def test_names_of_built_in_kinds_are_taken() -> None:
         assert not claims.is_taken(claim, "x.example.com")
 
 
-def test_only_who_waits_for_a_name_is_woken() -> None:
+def test_a_freed_name_queues_only_waiting_crds() -> None:
     """A freed name queues the CRDs that wait for it, once, and no others."""
     claims = NameClaims(CATALOG)
     claims.note("widgets.g.x", WIDGETS, 5)

@@ -105,7 +105,7 @@ async def test_a_definition_is_accepted_and_established() -> None:
         assert await world.storage.revision() == revision
 
 
-async def test_what_aggregated_servers_serve_is_not_established() -> None:
+async def test_crds_of_aggregated_resources_are_not_established() -> None:
     """While aggregated servers serve the resource; the CRD reports it and is established later."""
     others = {"widgets"}
     options = CrdControllerOptions(hosted_otherwise=lambda _group, plural: plural in others)
@@ -156,7 +156,7 @@ async def test_a_conflict_is_told_and_ends_with_the_other() -> None:
         assert (await conditions(world, second))["Established"] == IS_ESTABLISHED
 
 
-async def test_a_new_turn_finds_who_was_refused() -> None:
+async def test_a_new_leader_assigns_names_to_waiting_crds() -> None:
     """Names that became free without a leader are given to waiting CRDs by the next leader."""
     async with open_world() as world:
         controller, observed = await begin(world)
@@ -174,7 +174,7 @@ async def test_a_new_turn_finds_who_was_refused() -> None:
         assert (await conditions(world, third))["NamesAccepted"] == ACCEPTED
 
 
-async def test_names_that_are_given_up_go_to_who_waits() -> None:
+async def test_released_names_go_to_waiting_crds() -> None:
     """A CRD that changes its names frees the old ones, and stays established."""
     async with open_world() as world:
         controller, observed = await begin(world)
@@ -416,7 +416,7 @@ async def test_a_failed_write_gives_its_names_back_when_it_is_repeated() -> None
     await storage.close()
 
 
-async def test_what_is_no_definition_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_crds_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     """An unreadable value is logged and does not stop the processing of others."""
     async with open_world() as world:
         key = world.kind(DEFINITION, DEFINITIONS).key_of("broken.example.com")

@@ -56,7 +56,7 @@ def _key(path: str) -> Any:
     return f"/registry/{GROUP}/widgets/{path}"
 
 
-async def test_places_follow_what_is_hosted() -> None:
+async def test_places_follow_the_hosted_kinds() -> None:
     """A key has a location while its kind is hosted, with the newest resource."""
     async with open_world() as world:
         places = ObjectLocations(world.catalog)
@@ -77,7 +77,7 @@ async def test_places_follow_what_is_hosted() -> None:
         assert built_in.resource is world.kind("ConfigMap")
 
 
-async def test_what_stored_bytes_say_of_their_kind() -> None:
+async def test_kind_of_stored_bytes() -> None:
     """Group, kind and version are decoded without the rest; nothing from other values."""
     assert read_kind(b'{"kind":"W","apiVersion":"g.x/v1"}') == GroupKind("g.x", "W")
     assert read_kind(b'{"kind":"W","apiVersion":"a/b/c"}') is None

@@ -117,7 +117,7 @@ async def test_a_dead_server_is_dropped_after_the_duration() -> None:
         assert len((await subsets(world))[0]["addresses"]) == 2, "the server was only paused"
 
 
-async def test_what_others_change_is_put_right() -> None:
+async def test_changed_endpoints_are_restored() -> None:
     """Deleted or changed objects are restored; slices of other controllers are not changed."""
     async with open_world() as world:
         one = server(world, "a", "10.0.0.1")

@@ -56,7 +56,7 @@ async def test_a_write_gives_an_event_new_time() -> None:
         assert not await world.has("Event", "default/e")
 
 
-async def test_times_of_clients_do_not_matter_for_what_we_have_seen() -> None:
+async def test_client_timestamps_do_not_change_the_expiry_of_observed_events() -> None:
     """Timestamps in the far past or future do not change the expiry of an observed event."""
     async with open_world() as world:
         expiry = expiry_of(world)
@@ -90,7 +90,7 @@ async def test_after_a_change_of_servers_the_events_own_times_count() -> None:
         assert not (await world.store.read(world.kind("Event"))).select().keys
 
 
-async def test_a_server_whose_clock_is_behind_removes_nothing_too_early() -> None:
+async def test_a_slow_clock_removes_no_event_early() -> None:
     """An event that a server with a fast clock created in our future is recent."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with open_world(storage, clock.skewed(30)) as ahead:

@@ -119,7 +119,7 @@ async def test_a_dependent_that_cannot_be_opened_keeps_its_tie() -> None:
         assert "ownerReferences" not in child["metadata"]
 
 
-async def test_what_happened_before_the_look_is_found() -> None:
+async def test_dependents_orphaned_before_the_start_are_found() -> None:
     """A new collector finds all dependents whose owner was deleted before it started."""
     async with open_world() as world:
         owner = await world.create("ConfigMap", "owner", "n")
@@ -357,7 +357,7 @@ async def test_text_that_looks_like_owners_is_no_owner() -> None:
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-async def test_a_late_delete_does_not_hit_what_has_changed(is_new: bool) -> None:
+async def test_a_delayed_delete_spares_changed_objects(is_new: bool) -> None:
     """An object that was recreated, or lost its owner, at the last moment is not deleted."""
     storage = InterruptedStorage()
     async with open_world(storage) as world:
@@ -395,7 +395,7 @@ async def test_missed_changes_are_made_up_for() -> None:
         assert await it.names("Secret") == []
 
 
-async def test_what_only_servers_write_is_left_alone() -> None:
+async def test_server_owned_objects_are_not_collected() -> None:
     """A StorageVersion with entries stays without its owner, without waits or retries."""
     async with open_world() as world:
         collected = await Collected.begin(world)
@@ -452,7 +452,7 @@ async def test_a_pod_has_its_time_to_end() -> None:
         assert await it.names() == []
 
 
-async def test_foreground_waits_for_what_is_held_deep_down() -> None:
+async def test_foreground_deletion_waits_for_deep_finalizers() -> None:
     """In a tree with two paths to the same leaf, all wait for its finalizer and are removed with
     it."""
     async with open_world() as world:

@@ -124,7 +124,7 @@ async def test_a_namespace_waits_for_finalizers_and_says_so() -> None:
         assert not await world.has("Namespace", "n")
 
 
-async def test_who_else_empties_namespaces_has_its_say() -> None:
+async def test_conditions_of_another_namespace_controller_are_kept() -> None:
     """Conditions of another controller for the same state are not overwritten repeatedly."""
     async with open_world() as world:
         controller, observed = await begin(world)
@@ -242,7 +242,7 @@ async def test_a_namespace_that_was_made_again_is_left_alone() -> None:
         assert await world.has("ConfigMap", "n/c")
 
 
-async def test_what_cannot_be_read_is_reported() -> None:
+async def test_unreadable_objects_are_reported() -> None:
     """A damaged object keeps the namespace, whose condition names the object."""
     async with open_world() as world:
         controller, observed = await begin(world)
@@ -340,7 +340,7 @@ async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content:
         assert found["spec"]["finalizers"] == ["kubernetes"]
 
 
-async def test_a_namespace_waits_for_what_only_servers_delete() -> None:
+async def test_a_namespace_waits_for_server_owned_objects() -> None:
     """The delete of an identity Lease is rejected; the namespace reports it and waits."""
     async with open_world() as world:
         controller, observed = await begin(world)
@@ -393,7 +393,7 @@ async def test_a_namespace_waits_for_pods_that_end() -> None:
         assert not await world.has("Namespace", "n")
 
 
-def test_what_is_said_when_all_is_well_and_when_not() -> None:
+def test_conditions_are_those_of_kubernetes() -> None:
     """Types, reasons and messages are those of Kubernetes."""
     well = {each["type"]: (each["reason"], each["message"]) for each in conditions_of(Leftovers())}
     assert well == {

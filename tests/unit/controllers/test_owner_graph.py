@@ -41,7 +41,7 @@ def test_the_graph_knows_all_dependents(
             assert graph.is_blocked(uid) == any(ties.get(uid) for ties in twin.values())
 
 
-def test_nothing_is_kept_of_what_is_gone() -> None:
+def test_a_graph_without_objects_is_empty() -> None:
     """A graph without objects is empty, so its memory depends on what is stored."""
     graph = OwnerGraph()
     graph.tie("a", Ties(("u",), ("v",)))

@@ -64,7 +64,7 @@ def warnings(spec: Spec, hosted: Catalog | None = None) -> list[tuple[str, str]]
         "authorizer.group('').resource('pods').check('get').allowed()",
     ],
 )
-def test_what_is_right_or_unknown_is_not_warned_of(expression: str) -> None:
+def test_possibly_valid_expressions_have_no_warning(expression: str) -> None:
     """Expressions that may be valid for some object have no warning, except for unknown
     functions."""
     found = warnings(policy(expression))
@@ -83,7 +83,7 @@ def test_what_is_right_or_unknown_is_not_warned_of(expression: str) -> None:
         ("object.metadata.labels.size() > '1'", "no matching overload"),
     ],
 )
-def test_what_no_object_has_is_warned_of(expression: str, warning_text: str) -> None:
+def test_unknown_fields_have_a_warning(expression: str, warning_text: str) -> None:
     """The warning of kube-apiserver: the kind, and the position in the expression."""
     [(place, warning)] = warnings(policy("true", expression))
     assert place == "spec.validations[1].expression"

@@ -62,7 +62,7 @@ async def test_it_is_made_and_comes_back(tmp_path: Path) -> None:
         assert (await data_of(world))["client-ca-file"] == clients
 
 
-async def test_what_cannot_be_opened_is_told_and_left(tmp_path: Path) -> None:
+async def test_undecryptable_config_maps_are_not_changed(tmp_path: Path) -> None:
     """A ConfigMap under a missing encryption key raises an error and is not changed."""
     own = ProxyTrust(client_ca_pem=pem(tmp_path, "clients"))
     async with open_world(clock=now()) as world:
@@ -104,7 +104,7 @@ async def test_every_server_adds_its_own(tmp_path: Path) -> None:
         assert await world.storage.revision() == revision
 
 
-def test_what_has_expired_or_is_no_use_is_dropped(tmp_path: Path) -> None:
+def test_expired_and_unreadable_cas_are_dropped(tmp_path: Path) -> None:
     """Expired CAs are removed, and unreadable values are replaced."""
     own = ProxyTrust(client_ca_pem=pem(tmp_path, "a"), proxy_ca_pem=pem(tmp_path, "b"))
     broken = {

@@ -77,7 +77,7 @@ async def test_a_new_quota_is_counted() -> None:
         await counting.close()
 
 
-async def test_what_goes_is_taken_off_at_once() -> None:
+async def test_deletes_reduce_usage_at_once() -> None:
     """Also while another object is charged and not created yet, which stays charged."""
     async with open_world() as world:
         await make(world)
@@ -97,7 +97,7 @@ async def test_what_goes_is_taken_off_at_once() -> None:
         await counting.close()
 
 
-async def test_what_never_comes_is_taken_off_later() -> None:
+async def test_charges_of_failed_creates_expire() -> None:
     """The charge of a failed create is removed after the longest duration of a create."""
     async with open_world() as world:
         await make(world)
@@ -131,7 +131,7 @@ async def test_a_new_controller_has_observed_no_charges() -> None:
         await second.close()
 
 
-async def test_what_was_not_charged_is_added() -> None:
+async def test_uncharged_objects_are_counted() -> None:
     """Objects that the servers create themselves are observed and counted."""
     async with open_world() as world:
         await make(world)

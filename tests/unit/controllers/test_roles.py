@@ -34,7 +34,7 @@ NOT_HOSTED = {
 }
 
 
-def test_the_table_is_about_what_is_hosted() -> None:
+def test_default_roles_name_hosted_resources() -> None:
     """Each resource in a default role is hosted; each binding refers to a role."""
     catalog = builtin_catalog()
     hosted = {
@@ -51,7 +51,7 @@ def test_the_table_is_about_what_is_hosted() -> None:
     assert all(binding.name in names for binding in BINDINGS)
 
 
-def test_who_sees_may_not_become_another() -> None:
+def test_view_and_edit_do_not_escalate() -> None:
     """`view` does not include Secrets, and `edit` cannot manage roles."""
     roles = {
         each.path: rules_of(each.obj["rules"]) for each in default_objects() if "rules" in each.obj
@@ -79,7 +79,7 @@ async def test_they_are_made_once() -> None:
         assert await world.storage.revision() == revision
 
 
-async def test_what_is_missing_is_added() -> None:
+async def test_missing_rules_and_subjects_are_added() -> None:
     """Missing rules and subjects are added, additions stay, other roleRefs are replaced."""
     async with open_world() as world:
         await world.create("Namespace", "kube-system")
@@ -202,7 +202,7 @@ async def test_roles_gather_others() -> None:
         assert await rules("top") == [rule], "other rules are removed"
 
 
-async def test_a_change_costs_by_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_reads_only_affected_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the changed role is read again, and the aggregated roles that select it."""
     read: list[str] = []
 

@@ -106,7 +106,7 @@ async def test_secrets_go_with_their_account() -> None:
         assert await world.has("Secret", "n/kept")
 
 
-async def test_who_writes_other_certificates_is_not_fought_without_end() -> None:
+async def test_repeated_corrections_of_the_secret_back_off() -> None:
     """Corrections of a Secret that another controller changes become less frequent."""
     async with open_world() as world:
         await world.create("Namespace", "n")

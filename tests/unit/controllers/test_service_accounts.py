@@ -66,7 +66,7 @@ async def test_they_come_back_unless_the_namespace_goes() -> None:
         assert not await world.has("ConfigMap", "n/kube-root-ca.crt")
 
 
-async def test_who_publishes_other_certificates_is_not_fought_without_end() -> None:
+async def test_repeated_corrections_of_the_config_map_back_off() -> None:
     """Corrections of a ConfigMap that another controller changes become less frequent."""
     async with open_world() as world:
         controller, observed = await begin(world)

@@ -119,7 +119,7 @@ async def test_a_server_that_cannot_renew_stops_before_another_may_begin() -> No
     await tasks.close()
 
 
-async def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
+async def test_a_renewal_with_a_lost_reply_is_recognised() -> None:
     """An unknown outcome does not lose the lock: the next attempt reads its own identity."""
     storage, clock = UnreliableStorage(), SimulatedClock()
     worker = make(storage, clock, "a")

@@ -46,7 +46,7 @@ def test_a_share_of_requests_is_slower_than_a_bound(times: list[float], share: f
         assert sum(seconds > each for seconds in times) > len(times) * share
 
 
-def test_the_slow_ones_are_those_since_the_last_time() -> None:
+def test_percentiles_cover_the_time_since_the_last_renewal() -> None:
     """The percentile covers the time since the last renewal, although counters only grow."""
     metrics = Metrics()
     notes = LeaseNotes(metrics)

@@ -22,7 +22,7 @@ def transport_of(status: int, body: bytes) -> InProcessTransport:
     return InProcessTransport(answer, server="https://one:1")
 
 
-async def test_a_link_is_what_the_server_made() -> None:
+async def test_a_link_is_made_by_the_server() -> None:
     """The link is the server's, absolute or resolved, with its expiry."""
     expires = b'"expires":"2024-01-01T00:15:00+00:00"'
     for url in (b"https://one:1/dashboard/login#t", b"/dashboard/login#t"):

@@ -112,7 +112,7 @@ def test_removing_a_token_ends_its_sessions(clock: SimulatedClock) -> None:
     assert Sessions(KEY, runtime).open_session(session) is None
 
 
-def test_what_ends_a_credential(clock: SimulatedClock) -> None:
+def test_expiry_of_credentials(clock: SimulatedClock) -> None:
     """A client certificate has an expiry; a request without a credential has none."""
     ends = clock.wall().timestamp() + 100
     certificate = PeerCertificate(
@@ -135,7 +135,7 @@ def test_one_is_not_taken_for_the_other(sessions: Sessions) -> None:
     assert sessions.open_ticket(sessions.session_for(JANE)[0]) is None
 
 
-def test_servers_of_one_cluster_open_what_another_sealed(sessions: Sessions) -> None:
+def test_servers_of_one_cluster_accept_each_others_sessions(sessions: Sessions) -> None:
     """Any server with the same key accepts a session; a server of another cluster does not."""
     session, _ = sessions.session_for(JANE)
     assert Sessions(KEY, Runtime.simulated("another server")).open_session(session) is not None

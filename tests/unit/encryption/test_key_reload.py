@@ -166,7 +166,7 @@ async def test_the_same_age_and_another_content(changing: Changing) -> None:
     assert changing.name() == "q"
 
 
-async def test_loading_what_cannot_be_loaded(tmp_path: Path) -> None:
+async def test_loading_an_invalid_file(tmp_path: Path) -> None:
     """The start has no previous configuration: the error names the file and the reason."""
     path = tmp_path / "missing.yaml"
     keys = ReloadedKeys(str(path), Runtime.system())

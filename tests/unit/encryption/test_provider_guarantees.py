@@ -105,7 +105,7 @@ def documented() -> dict[str, tuple[bool, bool, bool]]:
 
 
 @pytest.mark.parametrize("name", ["aesgcm", "kms", "secretbox", "aescbc", "identity"])
-def test_the_documented_guarantees_are_those_of_the_provider(name: str) -> None:
+def test_providers_give_the_documented_guarantees(name: str) -> None:
     """Each bit of a value is changed, the value is moved to another key, and an old value is put
     back: SECURITY.md says which of these a provider detects."""
     assert documented()[name] == guarantees(name)

@@ -202,7 +202,7 @@ async def test_repeated_fields_come_first(client: ApiClient) -> None:
     assert reply.message.endswith(wanted)
 
 
-async def test_a_custom_object_must_say_what_it_is(client: ApiClient) -> None:
+async def test_a_custom_object_must_have_the_type_of_its_path(client: ApiClient) -> None:
     """A type other than that of the path, or a missing one, is rejected."""
     for changes, code, part in (
         ({"kind": ""}, 400, "(must be of type Gadget): Object 'Kind' is missing"),

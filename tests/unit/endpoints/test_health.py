@@ -40,7 +40,7 @@ def samples(health: HealthChecks) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_names_are_those_of_kubernetes() -> None:
+def test_names_match_kubernetes() -> None:
     """Metric names match those in existing dashboards."""
     assert [STORAGE_VERSION_UPDATER, IDENTITY_LEASE_CONTROLLER, IDENTITY_LEASE_COLLECTOR] == [
         "built-in-resources-storage-version-updater",

@@ -363,7 +363,7 @@ async def test_work_that_was_cancelled_elsewhere(
     assert "CancelledError" in caplog.text
 
 
-async def test_an_error_response_whose_body_fails(
+async def test_an_error_response_with_a_failing_body(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error response is sent even if making its body fails."""

@@ -16,7 +16,7 @@ from restow.httpserver import (
 from tests.unit.httpserver.conftest import Harness, promised, request_bytes, shielded, until
 
 
-async def test_a_stop_finishes_what_was_begun(harness: Harness) -> None:
+async def test_a_stop_finishes_started_requests(harness: Harness) -> None:
     """Idle connections close, a partly sent request and a slow response are finished, streams
     end."""
     listener = await harness.start()

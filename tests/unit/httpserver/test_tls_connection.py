@@ -321,7 +321,7 @@ async def unread(harness: Harness, client: Speaker) -> StreamWriter:
 
 
 @pytest.mark.parametrize("end", ["damage", "goodbye", "end of file"])
-async def test_a_stream_whose_client_is_over(
+async def test_a_stream_ends_with_its_client(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, end: str
 ) -> None:
     """A client that reads nothing and then breaks or closes TLS does not keep a stream open."""

@@ -146,7 +146,7 @@ def test_conditions_and_notes() -> None:
     assert found["spec.auditAnnotations[2].key"] == 'Duplicate value: "k"'
 
 
-def test_what_a_policy_needs() -> None:
+def test_policies_require_rules_and_validations() -> None:
     """Rules, and at least one validation or audit annotation."""
     found = errors({"metadata": {"name": "p"}, "spec": {"failurePolicy": "Maybe"}})
     assert set(found) == {

@@ -169,7 +169,7 @@ kinds:
     assert kind.storage_api_version == "batch/v2alpha1"
 
 
-def test_what_is_not_listed() -> None:
+def test_unlisted_builtin_kinds() -> None:
     """The other built-in kinds stay, or only those that a server needs."""
     assert len(read(WIDGET).kinds) == len(all_kinds()) + 1
     few = read(WIDGET.replace("kinds:", "builtins: required\nkinds:"))

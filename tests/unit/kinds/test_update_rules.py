@@ -85,7 +85,7 @@ def test_service_loses_fields_of_another_type() -> None:
     assert not {"clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"} & again["spec"].keys()
 
 
-def test_pod_keeps_what_it_was_given() -> None:
+def test_pod_keeps_fields_set_by_admission() -> None:
     """A pod's manifest lacks its priority and the tolerations that were added."""
     spec = {"containers": [{"name": "c", "image": "nginx"}]}
     unwell = {

@@ -91,7 +91,7 @@ def test_port_0_is_any() -> None:
         (ClusterOptions(servers=33), "not between 1 and"),
     ],
 )
-def test_what_cannot_be_is_refused(requested: ClusterOptions, words: str) -> None:
+def test_conflicting_options_are_rejected(requested: ClusterOptions, words: str) -> None:
     """Each option that conflicts with the state is refused with a remedy."""
     found = plan(requested=ClusterOptions(release="x")).state
     with pytest.raises(ClusterRefused, match=words):

@@ -113,7 +113,7 @@ async def test_a_refusal_has_the_words_of_the_supervisor(place: Path) -> None:
         (b'{"verb":"list","more":' + b"[" * 200_000 + b"}\n", "invalid request"),
     ],
 )
-async def test_what_is_no_request_is_refused(
+async def test_invalid_requests_are_rejected(
     place: Path, handler: Handler, line: bytes, words: str
 ) -> None:
     """Invalid requests and other versions get an error, and nothing is executed."""

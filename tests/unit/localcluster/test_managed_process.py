@@ -257,9 +257,7 @@ async def test_a_full_disk_ends_no_process() -> None:
     assert managed.state is ProcessState.STOPPED
 
 
-async def test_what_is_stopped_has_ended_its_work(
-    keep: Keep, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_stop_waits_for_run_to_end(keep: Keep, caplog: pytest.LogCaptureFixture) -> None:
     """After `stop` returns, resources can be released: `run` has ended."""
     kept = keep("exec sleep 60")
     managed = kept.start()

@@ -29,7 +29,7 @@ def record_of(pid: int) -> ProcessRecord:
     return ProcessRecord(name="sleeper", pid=pid, started_ticks=ticks, boot_id=boot)
 
 
-async def test_what_was_left_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
+async def test_orphans_are_stopped(sleeper: subprocess.Popen[bytes]) -> None:
     """A process that matches its record is stopped."""
     record = record_of(sleeper.pid)
     assert is_alive(record)
@@ -51,7 +51,7 @@ async def test_others_are_never_touched(sleeper: subprocess.Popen[bytes], change
     assert sleeper.poll() is None
 
 
-async def test_what_has_ended_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
+async def test_ended_processes_are_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
     """A process that has ended, reaped or not, is not alive."""
     record = record_of(sleeper.pid)
     sleeper.kill()

@@ -65,7 +65,7 @@ def test_a_rollback_takes_them_in_the_other_order() -> None:
     assert found == [Step(1, "x+1", "x"), Step(0, "x+1", "x")]
 
 
-def test_what_cannot_be_planned_is_refused() -> None:
+def test_impossible_plans_are_rejected() -> None:
     """An unknown server, and a rollback without an upgrade."""
     with pytest.raises(ClusterRefused, match="there is no server 3"):
         plan_upgrade(overview("x", "x"), "x+1", server=3)
@@ -137,7 +137,7 @@ async def not_asked(client: ApiClient, *, target: Release, situation: Situation)
 
 
 @pytest.mark.parametrize("names", [("x", "x+1"), ("x+1", "x+2"), ("x", "builtin")])
-def test_the_matrix_shows_what_changes(names: tuple[str, ...]) -> None:
+def test_the_matrix_shows_changes(names: tuple[str, ...]) -> None:
     """A resource is shown if its versions differ, or if it is in one release only."""
     assert changing_resources(shipped_release(name) for name in names) == [WIDGETS]
 

@@ -10,7 +10,7 @@ from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.state import ClusterState, EtcdState, ServerState, read_state, write_state
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_state_round_trip(tmp_path: Path) -> None:
     """The file is complete, and private."""
     state = ClusterState(
         store="etcd",
@@ -43,7 +43,7 @@ def test_there_is_none_at_first(tmp_path: Path) -> None:
         (b" " * (1024 * 1024 + 1), "too large"),
     ],
 )
-def test_what_is_no_state_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+def test_invalid_state_files_are_rejected(tmp_path: Path, content: bytes, words: str) -> None:
     """A damaged or unrelated file is named, with a remedy."""
     path = tmp_path / "state.json"
     path.write_bytes(content)

@@ -54,7 +54,7 @@ def reasons(view: ClusterView, target: str, situation: Situation) -> list[Reason
     return [each.reason for each in found]
 
 
-def test_a_return_is_judged_by_what_is_stored() -> None:
+def test_a_rollback_is_judged_by_stored_versions() -> None:
     """Unknown states do not block a rollback that can read every value; undecodable ones do."""
     begun = Situation(is_begun=True)
     assert reasons(cluster(UNKNOWN, hash_of(V1)), "x", begun) == []

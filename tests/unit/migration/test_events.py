@@ -81,7 +81,7 @@ async def recorder_of(
         yield recorder
 
 
-async def test_an_event_describes_what_happened_to_which_object() -> None:
+async def test_a_note_becomes_an_event() -> None:
     """A note becomes an Event in the namespace for cluster-scoped objects, with all its fields."""
     server, clock = Server(), SimulatedClock()
     async with recorder_of(server, clock) as recorder:
@@ -180,7 +180,7 @@ async def test_failed_writes_are_retried_a_few_times_and_then_dropped() -> None:
     assert len(written) == 2
 
 
-async def test_a_closed_recorder_writes_what_it_has_and_takes_no_more() -> None:
+async def test_a_closed_recorder_writes_queued_notes_only() -> None:
     """When a process stops, queued notes are written, and later notes are dropped."""
     server, clock = Server(), SimulatedClock()
     async with recorder_of(server, clock) as recorder:

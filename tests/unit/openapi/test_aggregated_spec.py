@@ -49,7 +49,7 @@ def _kind(name: str) -> dict[str, str]:
     return {"group": "g.example", "version": "v1", "kind": name}
 
 
-def test_only_what_is_used_is_taken() -> None:
+def test_only_referenced_definitions_are_kept() -> None:
     """Definitions that no path of the version refers to are dropped, transitive ones are kept."""
     document = _document(
         Thing={"properties": {"part": {"$ref": "#/definitions/Part"}}},

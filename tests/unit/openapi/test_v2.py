@@ -71,7 +71,7 @@ def test_references_stand_without_allof() -> None:
     assert quantity == {"type": "string"}
 
 
-def test_what_clients_may_leave_out() -> None:
+def test_optional_fields_of_clients() -> None:
     """A role may omit rules, although Go always writes them; a container needs a name."""
     kinds = [
         served(

@@ -288,7 +288,7 @@ def test_order_does_not_matter() -> None:
     assert one == other
 
 
-def test_the_hash_follows_what_is_served() -> None:
+def test_the_hash_follows_the_served_api() -> None:
     """Another verb, subresource, schema or version gives another hash."""
     kind = KINDS[6]
     base = fingerprint([kind], INFO)

@@ -244,7 +244,9 @@ async def test_a_full_ring_drops_little_at_a_time(storage: FlakyStorage, caches:
 
 
 @pytest.mark.parametrize("bad", [b"", b"{}", b"\xff", b"null", value(1, version="v9")])
-async def test_what_cannot_be_read(storage: FlakyStorage, caches: Caches, bad: bytes) -> None:
+async def test_unreadable_objects_are_reported(
+    storage: FlakyStorage, caches: Caches, bad: bytes
+) -> None:
     """A damaged object is reported as such, not as deleted, until it is repaired."""
     await write(storage, "a", value(1))
     cache = await caches.load(ROOT, SPLICER)
@@ -428,7 +430,7 @@ async def test_forgetting_while_everything_is_reloaded() -> None:
 @pytest.mark.parametrize(
     "foreign", [b"k8s:enc:aesgcm:v1:gone:" + bytes(40), value(1, version="v9")]
 )
-async def test_history_whose_key_or_version_is_gone(
+async def test_history_with_a_missing_key_or_version(
     storage: FlakyStorage, caches: Caches, foreign: bytes
 ) -> None:
     """A change whose states need a missing key or an unknown version is not shown as something
@@ -448,7 +450,7 @@ async def test_history_whose_key_or_version_is_gone(
     assert [change.revision for change in cache.changes_from(cursor) or []] == [after]
 
 
-async def test_history_of_what_was_damaged(storage: FlakyStorage, caches: Caches) -> None:
+async def test_history_of_damaged_objects(storage: FlakyStorage, caches: Caches) -> None:
     """A change to an unreadable state is damage; one from it has no known type."""
     first = await write(storage, "a", value(1))
     await write(storage, "b", value(1))

@@ -155,7 +155,7 @@ def test_reports(new: Object | None, old: Object | None, why: str) -> None:
         (None, report(0, annotations=OWNED)),
     ],
 )
-def test_what_is_free_in_reports(new: Object | None, old: Object | None) -> None:
+def test_allowed_changes_of_storage_versions(new: Object | None, old: Object | None) -> None:
     """Labels, other annotations, removal of owners; deletion of one without entries."""
     assert refusal(REPORT, new=new, old=old) == ""
 
@@ -189,7 +189,7 @@ def test_votes(new: Object | None, old: Object | None, why: str) -> None:
     assert refusal(VOTE, new=new, old=old) == VOTES + why
 
 
-def test_what_is_free_in_votes() -> None:
+def test_allowed_changes_of_votes() -> None:
     """An update without a change is allowed; a vote without candidate versions can be deleted."""
     assert refusal(VOTE, new=vote(), old=vote(resourceVersion="5")) == ""
     assert refusal(VOTE, new=None, old=vote(0)) == ""

@@ -37,7 +37,7 @@ class Listener:
         return {path: obj.get("data") for path, obj in self.objects.items()}
 
 
-async def test_what_is_there_what_comes_and_what_goes() -> None:
+async def test_initial_objects_additions_and_deletions() -> None:
     """The listener is called for all objects at the start, then once for each change."""
     async with open_world() as world:
         await world.create("ConfigMap", "a", "default", data={"k": "1"})
@@ -74,7 +74,7 @@ async def test_a_cache_that_is_given_up() -> None:
         await mind.following.close()
 
 
-async def test_what_cannot_be_read_counts_as_it_was() -> None:
+async def test_unreadable_values_keep_the_last_object() -> None:
     """An unreadable value does not remove its object from memory."""
     storage = MemoryStorage()
     async with open_world(storage) as world:

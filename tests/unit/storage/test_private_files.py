@@ -68,7 +68,7 @@ async def test_modes_do_not_depend_on_the_umask(tmp_path: Path, runtime: Runtime
         await storage.close()
 
 
-async def test_what_others_could_only_read_is_tightened(
+async def test_permissions_to_read_are_restricted(
     store: Path, runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A directory with 0755 and files with 0644 are restricted, and the log names them."""
@@ -87,7 +87,7 @@ async def test_what_others_could_only_read_is_tightened(
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal", "-peers", "/.."])
 @pytest.mark.parametrize("mode", [0o020, 0o002])
-async def test_what_others_can_write_is_refused(
+async def test_permissions_to_write_are_rejected(
     store: Path, runtime: Runtime, suffix: str, mode: int
 ) -> None:
     """Each file of the store and its directory; the message has path, mode and what to do."""
@@ -165,7 +165,7 @@ def test_the_opened_file_is_checked(tmp_path: Path) -> None:
             assert f"chmod 600 {file}" in str(refusal.value)
 
 
-def test_what_to_do_with_a_file_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remedy_for_a_file_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The suggested mode keeps the permission by which the group or others may read it."""
     file = tmp_path / "file"
     file.touch()

@@ -89,7 +89,7 @@ async def test_copy_with_a_log(tmp_path: Path) -> None:
     assert files_beside(copy) == before
 
 
-async def test_what_a_crash_left(tmp_path: Path) -> None:
+async def test_files_left_by_a_crash_are_read(tmp_path: Path) -> None:
     """With a leftover index of the log, both file and log are read, and not changed."""
     path, copy = tmp_path / "store.db", tmp_path / "copy" / "store.db"
     copy.parent.mkdir()
@@ -215,7 +215,7 @@ async def test_census_of_sqlite(tmp_path: Path) -> None:
     assert [(each.resource, each.objects) for each in census.resources] == [("pods", 1500)]
 
 
-async def test_etcd_user_who_may_read_objects_only(tmp_path: Path) -> None:
+async def test_etcd_user_with_read_permission_for_objects(tmp_path: Path) -> None:
     """A user of etcd with read permission for the prefix only can take a census."""
     with start_etcd(tmp_path / "etcd") as cluster:
         await fill(cluster.url, {"/registry/pods/default/a": as_json("v1", "Pod"), "/b": b"1"})

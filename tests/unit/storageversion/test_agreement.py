@@ -162,7 +162,7 @@ async def test_a_removed_encoder_key_is_repaired(tmp_path: Path) -> None:
         assert server.coordinator.table.fence_failures == 1
 
 
-async def test_a_server_that_cannot_read_what_is_stored_never_writes(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_read_stored_versions_never_writes(tmp_path: Path) -> None:
     """Downgrade by two releases: v2 is stored, the old server decodes only v1, and reports the
     reason."""
     async with open_world(tmp_path) as world:

@@ -117,7 +117,7 @@ def history(
 
 
 @given(entry_lists, obstacles)
-def test_agreement_is_what_all_servers_write(
+def test_agreement_requires_equal_versions_and_keys(
     entries: tuple[StorageVersionEntry, ...], obstacle: Obstacle | None
 ) -> None:
     """The common version needs equal versions, the agreement equal versions and keys; no entries,

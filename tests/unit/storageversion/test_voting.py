@@ -90,7 +90,7 @@ async def test_a_rolling_upgrade_keeps_the_selection_until_the_last_server(tmp_p
         assert f"{VOTES_PREFIX}{GROUP}.v1.widgets" in {item.key for item in found}
 
 
-async def test_a_server_whose_watch_lags_votes_nevertheless(tmp_path: Path) -> None:
+async def test_a_server_with_a_lagging_watch_votes(tmp_path: Path) -> None:
     """A server that registers is a member, although its watch has not delivered its record: a
     member without
     a vote would block every selection permanently."""
@@ -189,7 +189,7 @@ async def test_all_releases_of_the_table_in_sequence(tmp_path: Path) -> None:
             assert (await vote(world)).selected == expected
 
 
-async def test_the_first_voter_among_servers_that_report_selects_what_they_write(
+async def test_the_first_voter_selects_the_version_of_reporting_servers(
     tmp_path: Path,
 ) -> None:
     """Scenario 1 made safe: it does not select its own preference, and nothing changes while a

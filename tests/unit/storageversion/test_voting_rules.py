@@ -107,7 +107,7 @@ def test_each_member_has_one_vote(
 
 
 @given(versions, ids, members_of, entry_lists)
-def test_the_first_voter_selects_what_the_others_write(
+def test_the_first_voter_selects_the_version_of_the_others(
     preferred: str,
     own: ServerId,
     members: dict[ServerId, ServerRecord | None],

@@ -31,7 +31,7 @@ async def is_written(world: World, server: Server, name: str, **fields: Any) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_server_whose_loop_was_blocked_refuses_writes(tmp_path: Path, mode: str) -> None:
+async def test_a_server_with_a_blocked_loop_refuses_writes(tmp_path: Path, mode: str) -> None:
     """In every mode, a server whose loop was blocked until the deadline answers the next writes
     with 503 and stores nothing, before its renewal has run; and writes again after it has."""
     async with open_world(tmp_path) as world:

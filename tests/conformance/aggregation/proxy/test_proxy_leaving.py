@@ -73,7 +73,7 @@ async def test_a_write_is_not_repeated(start_rig: StartRig) -> None:
     assert (reply.status, reply.reason) == (503, "ServiceUnavailable")
 
 
-async def test_what_ends_in_time_is_not_cut(rig: Rig) -> None:
+async def test_responses_that_end_in_time_are_complete(rig: Rig) -> None:
     """A server that stops normally completes its responses."""
     go = asyncio.Event()
 
@@ -109,7 +109,7 @@ async def test_streams_end(start_rig: StartRig) -> None:
     await wait_until(lambda: rig.backend.connections_open == 0 and rig.proxy.streams_open == 0)
 
 
-async def test_an_api_that_goes_or_changes_ends_what_is_under_way(start_rig: StartRig) -> None:
+async def test_a_deleted_or_redirected_api_ends_its_watches(start_rig: StartRig) -> None:
     """A watch ends when its APIService is deleted, or refers to another Service."""
     rig = await start_rig(backend_limits=AT_ONCE)
     rig.backend.script = _begin_and_hang

@@ -54,7 +54,7 @@ def web(replicas: int | None, **metadata: Any) -> Object:
         (config_map(), None),
     ],
 )
-def test_the_annotation_is_what_the_reference_writes(config: Object, text: str | None) -> None:
+def test_the_annotation_matches_kubectl(config: Object, text: str | None) -> None:
     """Sorted keys with Go's escapes; annotations are included if the configuration has any, even
     empty.
     """

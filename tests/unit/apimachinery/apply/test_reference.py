@@ -48,7 +48,7 @@ def created(obj: dict[str, Any]) -> sets.FieldSet:
 @pytest.mark.parametrize(
     ("name", "config", "fields"), cases.APPLIED, ids=lambda each: str(each)[:9]
 )
-def test_what_an_applier_owns(name: str, config: dict[str, Any], fields: Any) -> None:
+def test_fields_owned_by_an_applier(name: str, config: dict[str, Any], fields: Any) -> None:
     """The fields of a configuration are those that Kubernetes assigns to its applier."""
     del name
     check(node_of(config), config)
@@ -56,7 +56,7 @@ def test_what_an_applier_owns(name: str, config: dict[str, Any], fields: Any) ->
 
 
 @pytest.mark.parametrize(("name", "obj", "fields"), cases.CREATED, ids=lambda each: str(each)[:9])
-def test_what_a_creator_owns(name: str, obj: dict[str, Any], fields: Any) -> None:
+def test_fields_owned_by_a_creator(name: str, obj: dict[str, Any], fields: Any) -> None:
     """The fields of a new object are those that Kubernetes assigns to its creator."""
     del name
     assert created(obj) == fields
@@ -65,7 +65,7 @@ def test_what_a_creator_owns(name: str, obj: dict[str, Any], fields: Any) -> Non
 @pytest.mark.parametrize(
     ("name", "old", "new", "creators", "updaters"), cases.UPDATED, ids=lambda each: str(each)[:9]
 )
-def test_what_an_update_moves(
+def test_fields_moved_by_an_update(
     name: str, old: dict[str, Any], new: dict[str, Any], creators: Any, updaters: Any
 ) -> None:
     """Fields that an update changes move to its manager as in Kubernetes."""

@@ -32,9 +32,7 @@ def _normal(below: FieldSet) -> FieldSet:
 
 
 @given(PATHS, PATHS)
-def test_operations_match_those_on_sets_of_paths(
-    one: frozenset[Path], other: frozenset[Path]
-) -> None:
+def test_operations_match_sets_of_paths(one: frozenset[Path], other: frozenset[Path]) -> None:
     """Union, difference and intersection of field sets equal those of their sets of paths."""
     a, b = built(one), built(other)
     before = json.dumps([a, b])

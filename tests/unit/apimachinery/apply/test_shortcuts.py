@@ -106,7 +106,7 @@ def test_optimized_comparison_finds_the_same(old: Any, new: Any) -> None:
 
 
 @given(specs=st.lists(st.tuples(SPECS, st.sampled_from(WRITERS)), min_size=2, max_size=5))
-def test_entries_are_those_of_plain_sets(specs: list[tuple[Any, Manager]]) -> None:
+def test_entries_match_plain_sets(specs: list[tuple[Any, Manager]]) -> None:
     """After any sequence of writes the entries equal the model; stored objects are not modified."""
     kind, obj = _Kind(ROOT), _object(specs[0][0])
     track_create(kind, obj, specs[0][1], VERSION, "0")

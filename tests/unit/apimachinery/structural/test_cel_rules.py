@@ -257,7 +257,7 @@ COSTS: list[tuple[str, Raw, int]] = [
 
 
 @pytest.mark.parametrize(("rule", "schema", "cost"), COSTS)
-def test_estimates_are_those_of_kubernetes(rule: str, schema: Raw, cost: int) -> None:
+def test_estimates_match_kubernetes(rule: str, schema: Raw, cost: int) -> None:
     """Estimates equal those of Kubernetes, so the same CRDs are accepted."""
     declared = declare(read_schema(schema))
     assert declared is not None

@@ -91,7 +91,7 @@ def test_expressions_have_the_same_value(source: str, values: dict[str, Any]) ->
     assert is_same(ours, theirs), (source, values, ours, theirs)
 
 
-def test_precedence_and_literals_are_those_of_the_language() -> None:
+def test_precedence_and_literals_match_cel() -> None:
     """A table of expressions that are easily misread."""
     for source in (
         "1 + 2 * 3 - 4 / 2 % 3",

@@ -63,7 +63,7 @@ async def parsed_by_aiohttp(data: bytes, count: int) -> list[tuple[WSMsgType, ob
     payloads=st.lists(st.binary(max_size=300), max_size=6),
     length=st.sampled_from([0, 125, 126, 65_535, 65_536, 70_000]),
 )
-def test_another_implementation_reads_what_is_sent(payloads: list[bytes], length: int) -> None:
+def test_another_implementation_parses_encoded_frames(payloads: list[bytes], length: int) -> None:
     """aiohttp parses the messages, pongs and closes that were encoded, for all lengths."""
     connection, sent, expected = FrameConnection(), [], []
     for payload in [*payloads, b"x" * length]:

@@ -69,7 +69,7 @@ def found(group: str, version: str, name: str, verbs: frozenset[str] = CRUD) -> 
         (found("x", "v1", "sinks", frozenset({"update"})), "it has no verb list"),
     ],
 )
-def test_what_can_be_listed_and_updated_is_eligible(
+def test_listable_and_updatable_resources_are_eligible(
     discovered: DiscoveredVersion, why: str
 ) -> None:
     """Subresources are not eligible; events are."""

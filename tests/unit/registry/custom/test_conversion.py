@@ -125,7 +125,7 @@ async def test_another_resource() -> None:
     assert conversions.kept_bytes == 0
 
 
-async def test_what_was_kept_is_good_for_seconds_and_not_for_writing() -> None:
+async def test_the_conversion_cache_expires_and_is_not_used_for_writes() -> None:
     """The cache expires after seconds, and is never used for writes."""
     clock, remote = SimulatedClock(), Remote()
     resource, conversions = gears(remote), Conversions(clock)

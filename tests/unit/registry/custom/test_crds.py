@@ -85,7 +85,7 @@ def test_a_webhook_is_read() -> None:
         ([], {"plural": "widgets", "kind": "Widget"}, False),
     ],
 )
-def test_what_can_be_hosted(
+def test_crds_with_accepted_names_can_be_hosted(
     conditions: list[tuple[str, str]], names: Json, is_hostable: bool
 ) -> None:
     """A CRD can be served once it has accepted names, and while later names are rejected."""
@@ -161,7 +161,7 @@ def test_changes_mean_another(other: Json) -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_definition(value: bytes) -> None:
+def test_other_values_are_unreadable_crds(value: bytes) -> None:
     """Any other stored value raises CrdUnreadable, with the key."""
     with pytest.raises(CrdUnreadable, match=r"customresourcedefinitions/widgets"):
         read_definition(item(value))

@@ -119,7 +119,7 @@ def test_traits() -> None:
     assert made.traits["v1alpha1"].schema is None
 
 
-def test_a_published_schema_reads_like_what_was_declared() -> None:
+def test_a_published_schema_equals_the_declared_one() -> None:
     """The published schema is a mapping with all declared fields, parsed on each access."""
     schema = resource().traits["v1"].schema
     assert isinstance(schema, PublishedSchema)

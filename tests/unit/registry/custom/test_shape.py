@@ -26,7 +26,7 @@ def causes(new: Json, old: Json | None = None, *, subresource: str = "") -> list
     return [str(each) for each in shape().problems(version, new, old, subresource=subresource)]
 
 
-def test_what_clients_send_is_coerced() -> None:
+def test_objects_of_clients_are_coerced() -> None:
     """Nulls are removed, defaults added, unknown fields pruned and reported, metadata first."""
     metadata = {
         "name": "a",
@@ -105,7 +105,7 @@ def test_problems(spec: Json, text: list[str]) -> None:
         assert got.startswith(wanted)
 
 
-def test_what_did_not_change_is_forgiven() -> None:
+def test_unchanged_invalid_fields_are_accepted() -> None:
     """Ratcheting: an object that violates a newer schema may be updated in other fields."""
     old = widget(spec={"color": "green", "replicas": 1})
     new = widget(spec={"color": "green", "replicas": 2})

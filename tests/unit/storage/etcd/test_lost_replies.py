@@ -96,7 +96,7 @@ async def setting(etcd: EtcdCluster, runtime: Runtime, opened: Opener) -> AsyncI
         yield Setting(proxy, behind, direct)
 
 
-async def test_a_create_whose_reply_is_lost_is_done(setting: Setting) -> None:
+async def test_a_create_with_a_lost_reply_is_done(setting: Setting) -> None:
     """The outcome is Done with the revision at which it was applied, not "exists already"."""
     key = Key("/lost/create")
     task = await setting.commit_losing_reply(Transaction((Absent(key),), (Put(key, b"1"),)))
@@ -105,7 +105,7 @@ async def test_a_create_whose_reply_is_lost_is_done(setting: Setting) -> None:
     assert await setting.history(key, Revision(1)) == [b"1"]
 
 
-async def test_an_update_whose_reply_is_lost_is_done(setting: Setting) -> None:
+async def test_an_update_with_a_lost_reply_is_done(setting: Setting) -> None:
     """The same for a change of a key, with two guards and two writes."""
     key, other = Key("/lost/update"), Key("/restow/lost/update")
     first = await setting.put(key, b"1")
@@ -118,7 +118,7 @@ async def test_an_update_whose_reply_is_lost_is_done(setting: Setting) -> None:
     assert await setting.history(key, Revision(1)) == [b"1", b"2"]
 
 
-async def test_what_was_overwritten_meanwhile_is_still_found(setting: Setting) -> None:
+async def test_an_applied_write_is_found_after_an_overwrite(setting: Setting) -> None:
     """It was applied, though the value was replaced before the driver reads."""
     key = Key("/lost/overwritten")
     task = await setting.commit_losing_reply(Transaction((Absent(key),), (Put(key, b"mine"),)))
@@ -129,7 +129,7 @@ async def test_what_was_overwritten_meanwhile_is_still_found(setting: Setting) -
     assert await setting.history(key, Revision(1)) == [b"mine", b"theirs"]
 
 
-async def test_what_was_deleted_meanwhile_is_not_created_again(setting: Setting) -> None:
+async def test_a_retried_create_does_not_restore_a_deleted_object(setting: Setting) -> None:
     """A retried create must not bring back an object that another client has deleted since."""
     key = Key("/lost/deleted")
     task = await setting.commit_losing_reply(Transaction((Absent(key),), (Put(key, b"mine"),)))

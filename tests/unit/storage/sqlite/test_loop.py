@@ -115,7 +115,7 @@ async def test_the_lock_of_another_process(tmp_path: Path) -> None:
     await storage.close()
 
 
-async def test_a_writer_who_ignores_our_lock(tmp_path: Path) -> None:
+async def test_a_writer_that_ignores_the_lock(tmp_path: Path) -> None:
     """Another program has the file locked: commits wait for it, the loop does not."""
     path = tmp_path / "db"
     storage = await open_sqlite(path, Runtime.system())

@@ -83,7 +83,7 @@ async def test_no_write_is_acknowledged_after_the_file_changed(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_a_check_detects_what_happened_to_the_file(attack: object, tmp_path: Path) -> None:
+async def test_a_check_detects_a_replaced_file(attack: object, tmp_path: Path) -> None:
     """At each periodic check, also without writes: another file, none, or an additional link."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())

@@ -142,7 +142,7 @@ def test_narrowed_too_early() -> None:
         assert audit(story.truth, CATALOG).narrowed[WIDGETS.resource_name] == 1
 
 
-def test_narrowed_over_what_is_left() -> None:
+def test_narrowed_over_stale_values() -> None:
     """Hashes removed while values in that version are stored."""
     story = Story()
     reports(story, ONE, 1001, V1)
