@@ -34,7 +34,7 @@ import uvloop
 from benchmarks.api import connection, fan_out, requests
 from benchmarks.api.connection import Connection
 from benchmarks.api.target import Target, started
-from benchmarks.security import objects, turns
+from benchmarks.security import alternating, objects
 
 BEFORE: Final = "before"
 PLAIN: Final = "plain"
@@ -103,7 +103,7 @@ def main() -> None:
                 about = objects.MEASURED if name == CONCERNED else objects.OTHER
                 target = asyncio.run(objects.with_everything(target, about=about, webhook=webhook))
             targets[name] = target
-        asked = _asked(arguments.seconds, turns.idle_cpu(targets))
+        asked = _asked(arguments.seconds, alternating.idle_cpu(targets))
         asked = [each for each in asked if _is_wanted(each, arguments.only)]
         found = [_measure(targets, *each, rounds=arguments.rounds) for each in asked]
         _check_audit(directory)
@@ -150,7 +150,9 @@ def _asked(seconds: int, idle: dict[str, float]) -> list[tuple[str, Ask]]:
     def wrk(make: Callable[[Target, str], str], *, in_flight: int = IN_FLIGHT) -> Ask:
         def ask(targets: Targets, name: str) -> dict[str, float]:
             script = partial(_script, make, name)
-            return turns.measure(targets, script, seconds=seconds, connections=in_flight, idle=idle)
+            return alternating.measure(
+                targets, script, seconds=seconds, connections=in_flight, idle=idle
+            )
 
         return ask
 

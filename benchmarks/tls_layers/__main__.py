@@ -24,7 +24,7 @@ from benchmarks.api.connection import fill
 from benchmarks.api.target import Target, on_other_cores, started
 from benchmarks.hostile.__main__ import ITEMS, attackers, measure
 from benchmarks.hostile.attackers import ATTACKS
-from benchmarks.security import turns
+from benchmarks.security import alternating
 from benchmarks.tls_layers.event_loop_tls import VARIANT
 
 REPLACED = "benchmarks.tls_layers.event_loop_tls"
@@ -63,10 +63,10 @@ def main() -> None:
 
 
 def _gets(targets: dict[str, Target], *, rounds: int) -> None:
-    idle = turns.idle_cpu(targets)
+    idle = alternating.idle_cpu(targets)
     found: dict[str, list[float]] = {name: [] for name in targets}
     for _ in range(rounds):
-        cpu = turns.measure(
+        cpu = alternating.measure(
             targets, requests.get_script, seconds=4, connections=IN_FLIGHT, idle=idle
         )
         for name, cpu_us in cpu.items():

@@ -72,7 +72,7 @@ ROWS: Final = (
         "tests/e2e/storageversion/test_pauses.py::test_paused_server",)),
     Row("G6", "a reporting server is a member, and no membership key returns", _SIM),
     Row("G7", "entries of expired servers are removed in time", _SIM, (
-        "tests/e2e/storageversion/test_deaths.py::test_entries_of_a_killed_server_are_removed",)),
+        "tests/e2e/storageversion/test_server_exit.py::test_entries_of_a_killed_server_are_removed",)),
     Row("G8", "resources that share a store have one report", tests=(
         f"{_BARRIER}::test_aliases_open_together",
         f"{_RULES}::test_objects_served_by_two_groups_are_migrated_once")),
