@@ -20,7 +20,7 @@ from typing import Final
 from benchmarks.api.requests import command, rate_of
 from benchmarks.api.target import Target, on_other_cores
 
-TURN_SECONDS: Final = 0.06
+SLICE_SECONDS: Final = 0.06
 DRAIN_SECONDS: Final = 0.004
 """Requests in flight at the end of a slice mostly complete within this time, on SQLite."""
 SLACK_SECONDS: Final = 0.5
@@ -62,7 +62,7 @@ def measure(
         while time.monotonic() < begin + lasts_seconds - SLACK_SECONDS:
             for name in order:
                 os.kill(clients[name].pid, signal.SIGCONT)
-                time.sleep(TURN_SECONDS)
+                time.sleep(SLICE_SECONDS)
                 os.kill(clients[name].pid, signal.SIGSTOP)
                 time.sleep(DRAIN_SECONDS)
             order.append(order.pop(0))  # none is always the first

@@ -18,8 +18,8 @@ from tests.model.invariants import (
 from tests.model.protocol import Collection, Compared, Fence, Protocol, World
 from tests.model.state import (
     COMPLETE,
-    DEAD,
     DELETED,
+    ENDED,
     EXPIRED,
     GONE,
     HALF,
@@ -128,7 +128,7 @@ class Model:
 
     def _start(self, state: State, i: int, out: list[Next]) -> None:
         before = self.before[i]
-        if before is not None and state.incarnations[before].process != DEAD:
+        if before is not None and state.incarnations[before].process != ENDED:
             return
         key = PRESENT if self.protocol.key_first else NEVER
         writes = NONE if self.protocol.barrier else self.preferred[i]
@@ -138,15 +138,15 @@ class Model:
     def _run(self, state: State, i: int, incarnation: Incarnation, out: list[Next]) -> None:
         rules, name = self.protocol, self.names[i]
         process, key, sight, entry, encoder, writes = incarnation
-        if process == DEAD:
+        if process == ENDED:
             unsent = self.world.delays and key == PRESENT and not (entry or encoder or writes)
             if unsent:
                 after = self._registered(state, i, incarnation)
-                out.append((f"{name} is dead, and its registration is committed", after))
+                out.append((f"{name} has ended, and its registration is committed", after))
             return
         left = writes if self.world.delays else NONE
-        dead = Incarnation(DEAD, key, sight, entry, encoder, left)
-        out.append((f"{name} dies", self._with(state, i, dead)))
+        ended = Incarnation(ENDED, key, sight, entry, encoder, left)
+        out.append((f"{name} ends", self._with(state, i, ended)))
         if process == HOLDING and (key == PRESENT or not rules.key_first):
             out.append((f"{name} registers", self._registered(state, i, incarnation)))
         if key == PRESENT:
@@ -154,7 +154,7 @@ class Model:
                 other = OTHER[entry]
                 after = self._registered(state, i, incarnation, other)
                 out.append((f"{name} registers {VERSION_NAMES[other]} instead", after))
-            gone = self._settled(Incarnation(DEAD, DELETED, UNSEEN, NONE, NONE, left))
+            gone = self._settled(Incarnation(ENDED, DELETED, UNSEEN, NONE, NONE, left))
             incarnations = self._put(state, i, gone)
             after = (
                 self._entered(state, incarnations)
@@ -186,8 +186,8 @@ class Model:
         incarnations: list[Incarnation] = []
         for j, other in enumerate(state.incarnations):
             if j == i:
-                runs = incarnation.process != DEAD
-                process = REGISTERED if runs else DEAD
+                runs = incarnation.process != ENDED
+                process = REGISTERED if runs else ENDED
                 writes = incarnation.writes | version if runs else incarnation.writes
                 incarnations.append(
                     Incarnation(
@@ -230,8 +230,8 @@ class Model:
             for o, was in enumerate(state.stored):
                 if was != version or noted:
                     after = self._stored(state, o, version)._replace(noted=noted)
-                    dead = ", which is dead," if incarnation.process == DEAD else ""
-                    label = f"a write of {self.names[i]}{dead} in {VERSION_NAMES[version]} commits"
+                    ended = ", which has ended," if incarnation.process == ENDED else ""
+                    label = f"a write of {self.names[i]}{ended} in {VERSION_NAMES[version]} commits"
                     out.append((label, after))
 
     # Collection.
@@ -248,8 +248,8 @@ class Model:
             and incarnation.sight == UNSEEN
             and incarnation.process != UNSTARTED
         ):
-            if incarnation.process == DEAD:
-                label = f"{self.names[i]}, which is dead, is seen as expired"
+            if incarnation.process == ENDED:
+                label = f"{self.names[i]}, which has ended, is seen as expired"
             elif self.world.pauses:
                 label = f"{self.names[i]} is paused, and seen as expired"
             else:

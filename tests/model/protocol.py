@@ -111,7 +111,7 @@ class World:
     """A running process can be considered expired."""
 
     delays: bool = True
-    """Requests of a process may be committed after its death."""
+    """Requests of a process may be committed after its exit."""
 
     switches: bool = False
     """A server that reports may change its version while it runs, as for a custom resource."""

@@ -2,7 +2,7 @@
 
 With two stores no transaction spans both, so the order of the operations matters. A server that
 registers has four steps, and may stop permanently between any two: hold, send, receive the reply,
-open. Its messages may arrive at any later time, repeatedly, also after its death. A peer on the own
+open. Its messages may arrive at any later time, repeatedly, also after its exit. A peer on the own
 store removes the server there in two steps, and withdraws its entry from the main store according
 to
 what it has read, at any later time.
@@ -31,7 +31,7 @@ FOR_GOOD: Final = 99
 IDLE: Final = "idle"
 HELD: Final = "held"
 SENT: Final = "sent"
-HEARD: Final = "heard"
+NOTIFIED: Final = "notified"
 
 
 class Message(NamedTuple):
@@ -83,7 +83,7 @@ class Rules:
     waits_for_encoder: bool = True
     """An expired server is withdrawn only after its encoder key is removed, not only its server
     key."""
-    waits_for_death: bool = True
+    waits_for_exit: bool = True
     """A server whose server key exists is not withdrawn permanently, whatever else is missing."""
 
 
@@ -127,10 +127,10 @@ class Remote:
             if sent != state:
                 yield "sends its report", sent
             if state.step == SENT and state.number in state.taken:
-                yield "hears that it was taken", state._replace(step=HEARD)
+                yield "is notified that it was taken", state._replace(step=NOTIFIED)
             if state.step == SENT and state.registration < REGISTRATIONS_MAX:
                 yield "gives up, and begins anew", state._replace(step=IDLE)
-        elif state.step == HEARD:
+        elif state.step == NOTIFIED:
             if not rules.reports_first:
                 yield "is done", state._replace(step=IDLE)
             elif self._may_open(state):
@@ -164,8 +164,8 @@ class Remote:
     def _withdrawals(self, state: State) -> Iterable[tuple[str, State]]:
         """A peer reads the own store, and sends the resulting messages."""
         rules = self.rules
-        is_dead = not state.member and (not state.encoder or not rules.waits_for_encoder)
-        if is_dead or (not state.encoder and not rules.waits_for_death):
+        has_ended = not state.member and (not state.encoder or not rules.waits_for_encoder)
+        if has_ended or (not state.encoder and not rules.waits_for_exit):
             message = Message(NONE, FOR_GOOD)
         elif not state.encoder:
             message = Message(NONE, state.clock)

@@ -31,7 +31,7 @@ HOLDING: Final = 1
 """Runs, and has created its server key."""
 REGISTERED: Final = 2
 """Runs, and knows that its registration was committed."""
-DEAD: Final = 3
+ENDED: Final = 3
 
 # Server keys.
 NEVER: Final = 0
@@ -71,7 +71,7 @@ class Incarnation(NamedTuple):
     """The set of versions in which writes may be in flight."""
 
     def __str__(self) -> str:
-        words = [("unstarted", "holding", "registered", "dead")[self.process]]
+        words = [("unstarted", "holding", "registered", "ended")[self.process]]
         words += [
             ("", "key", "")[self.key],
             ("", "seen as expired", "seen before renewal")[self.sight],
@@ -146,7 +146,7 @@ class State(NamedTuple):
 
 
 NOT_STARTED: Final = Incarnation(UNSTARTED, NEVER, UNSEEN, NONE, NONE, NONE)
-GONE: Final = Incarnation(DEAD, DELETED, UNSEEN, NONE, NONE, NONE)
+GONE: Final = Incarnation(ENDED, DELETED, UNSEEN, NONE, NONE, NONE)
 NO_MIGRATION: Final = Migration(IDLE, NONE, 0, False, False, False)
 NO_COLLECTION: Final = Collector(WAITING, False, 0, 0)
 

@@ -65,7 +65,7 @@ LOOSE: Final = Protocol(fence=Fence.NOTHING)
 
 MISTAKES: Final = {
     # No fence.
-    "loose: a transaction is delayed beyond the death of its process": Mistake(
+    "loose: a transaction is delayed beyond the exit of its process": Mistake(
         LOOSE, DELAYS, Invariant.M1
     ),
     "loose: a process is paused beyond its expiry": Mistake(LOOSE, PAUSES, Invariant.M1),

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.model.remote import HEARD, REGISTRATIONS_MAX, Remote, Rules, State, sought
+from tests.model.remote import NOTIFIED, REGISTRATIONS_MAX, Remote, Rules, State, sought
 from tests.model.search import search
 
 STATES_MAX: Final = 150_000
@@ -21,7 +21,7 @@ MISTAKES: Final = {
     "opened whatever has happened meanwhile": Rules(open_compares=False),
     "late words are believed": Rules(numbered=False),
     "withdrawn when the server key is gone": Rules(waits_for_encoder=False),
-    "withdrawn for good while the server lives": Rules(waits_for_death=False),
+    "withdrawn for good while the server lives": Rules(waits_for_exit=False),
 }
 
 
@@ -50,7 +50,7 @@ def test_the_model_makes_progress() -> None:
     outcome = search(
         State(),
         model.successors,
-        lambda state: "all" if state.step == HEARD and state.writes == BOTH else None,
+        lambda state: "all" if state.step == NOTIFIED and state.writes == BOTH else None,
         states_max=STATES_MAX,
     )
     assert outcome.trace is not None

@@ -104,7 +104,7 @@ def test_a_process_is_killed_between_two_of_its_steps() -> None:
         process = loop.process("one")
         process.start(count(), "count")
         await asyncio.sleep(0)
-        process.dies_after(5, process.kill)
+        process.crashes_after(5, process.kill)
         await asyncio.sleep(1)
 
     run(1, work)

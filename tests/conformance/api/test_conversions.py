@@ -119,10 +119,10 @@ async def test_events_of_two_groups(server: RunningServer) -> None:
         "source": {"component": "c"},
     }
     assert (await api.post(old, core)).status == 201
-    heard = await watch.next()
-    assert heard is not None
-    assert (heard["type"], heard["object"]["note"]) == ("ADDED", "m")
-    assert heard["object"]["apiVersion"] == "events.k8s.io/v1"
+    added = await watch.next()
+    assert added is not None
+    assert (added["type"], added["object"]["note"]) == ("ADDED", "m")
+    assert added["object"]["apiVersion"] == "events.k8s.io/v1"
     assert (await api.get(f"{old}?fieldSelector=involvedObject.name%3Dq")).names == ["e2"]
     assert (await api.get(f"{new}?fieldSelector=regarding.name%3Dq")).names == ["e2"]
     assert (await api.get(f"{old}?fieldSelector=type%3DNormal")).names == ["e1"]

@@ -115,7 +115,7 @@ def test_a_plugin_that_hangs(
     def silent() -> bool:
         return two.get(f"{SECRETS}/after")[0] != 404
 
-    wait_for(silent, "the other server has heard of it", servers=servers)
+    wait_for(silent, "the other server has observed it", servers=servers)
     for path in (f"{SECRETS}/after", SECRETS):
         status, body = two.get(path)
         assert status == 503, body

@@ -71,7 +71,7 @@ class SimControllers:
 
     @property
     def is_running(self) -> bool:
-        return not self.process.is_dead
+        return not self.process.is_killed
 
     def _route(self, address: str = "") -> Route:
         route = self._new_route(address)

@@ -321,7 +321,7 @@ class Director:
             case "kill":
                 self._kill(name)
             case "crash":
-                victim.process.dies_after(int(seconds), lambda: self._kill(name, victim))
+                victim.process.crashes_after(int(seconds), lambda: self._kill(name, victim))
             case "stop":
                 self._stop(name)
             case "pause":

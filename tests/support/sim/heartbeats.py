@@ -23,7 +23,7 @@ from tests.support.sim.ledger import Ledger
 from tests.support.sim.routes import Route
 
 STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates/"
-ANYBODY: Final = "*"
+UNNAMED: Final = "*"
 """Stands for reporters that a state does not name."""
 
 
@@ -63,7 +63,7 @@ class HeartbeatCheck:
     def _is_read(self, name: str, status: dict[str, Any]) -> None:
         now = self._clock.wall().replace(microsecond=0)
         self._read[name] = now, status
-        for who in (*_reports(status), ANYBODY):
+        for who in (*_reports(status), UNNAMED):
             if self._is_younger(now, _heartbeat(status, who), self._poll_seconds):
                 self._begun.add((name, who))
 
@@ -83,7 +83,7 @@ class HeartbeatCheck:
         status: dict[str, Any],
     ) -> None:
         """Check the heartbeat of one reporter."""
-        known = who if who in _reports(before) else ANYBODY
+        known = who if who in _reports(before) else UNNAMED
         is_begun = (name, known) in self._begun
         limit_seconds = self._poll_seconds * (2 if is_begun else 1)
         self._begun.add((name, who))
@@ -122,5 +122,5 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     old, new = _reports(before), _reports(after)
     if not new:
         is_same = before.get("lastHeartbeatTime") == after.get("lastHeartbeatTime")
-        return [] if is_same else [ANYBODY]
+        return [] if is_same else [UNNAMED]
     return [who for who, at in new.items() if old.get(who) != at]

@@ -41,7 +41,7 @@ class Process:
     def __init__(self, loop: SimulatedLoop, name: str) -> None:
         self.name = name
         self.is_paused = False
-        self.is_dead = False
+        self.is_killed = False
         self.steps = 0
         self.queue: deque[Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
@@ -50,21 +50,21 @@ class Process:
         self.context = copy_context()
         self.context.run(_PROCESS.set, self)
         self._loop = loop
-        self._dies_at: int | None = None
-        self._on_death: Callable[[], object] = lambda: None
+        self._crashes_at: int | None = None
+        self._on_crash: Callable[[], object] = lambda: None
 
-    def dies_after(self, steps: int, on_death: Callable[[], object]) -> None:
-        """Call `on_death`, outside of this process, after `steps` more steps."""
-        self._dies_at, self._on_death = self.steps + max(steps, 1), on_death
+    def crashes_after(self, steps: int, on_crash: Callable[[], object]) -> None:
+        """Call `on_crash`, outside of this process, after `steps` more steps."""
+        self._crashes_at, self._on_crash = self.steps + max(steps, 1), on_crash
 
     def survives(self) -> None:
-        self._dies_at = None
+        self._crashes_at = None
 
     def note_step(self) -> None:
         self.steps += 1
-        if self._dies_at is not None and self.steps >= self._dies_at:
-            self._dies_at = None
-            self._loop.outside.call(self._on_death)
+        if self._crashes_at is not None and self.steps >= self._crashes_at:
+            self._crashes_at = None
+            self._loop.outside.call(self._on_crash)
             self.pause()  # nothing comes between this step and its end
 
     def pause(self) -> None:
@@ -75,7 +75,7 @@ class Process:
 
     def kill(self) -> None:
         """Make no more steps."""
-        self.is_dead = True
+        self.is_killed = True
         self.queue.clear()
         if self in self._loop.living:
             self._loop.living.remove(self)
@@ -178,7 +178,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def _put(self, handle: Handle, context: Context) -> None:
         process = context.get(_PROCESS, self.outside)
         assert process is not None
-        if not process.is_dead:
+        if not process.is_killed:
             process.queue.append(handle)
 
     def _step(self) -> bool:
@@ -243,7 +243,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         try:
             self.living = list(self.processes)
             for process in self.processes:
-                process.is_dead = process.is_paused = False
+                process.is_killed = process.is_paused = False
                 process.survives()
             for _ in range(END_ROUNDS_MAX):
                 left = self._unfinished()
@@ -336,5 +336,5 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._is_closed = True
         self._timers.clear()
         for process in self.processes:
-            process.is_dead = True
+            process.is_killed = True
             process.queue.clear()

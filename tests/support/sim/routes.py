@@ -82,7 +82,7 @@ class Route:
         await asyncio.sleep(link.seconds())
         if link.is_cut or link.is_hit("error", link.chances.error):
             raise ConnectionResetError("cut off")
-        if server is None or server.process.is_dead or not server.is_open:
+        if server is None or server.process.is_killed or not server.is_open:
             raise ConnectionRefusedError("nobody listens")
         asked = request_of(method, target, headers, body, token=self._token, peer=self._peer)
         name = f"{method} {target.partition('?')[0]}"

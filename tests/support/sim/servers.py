@@ -154,7 +154,7 @@ class SimServer:
 
     @property
     def is_running(self) -> bool:
-        return not self.process.is_dead
+        return not self.process.is_killed
 
     @property
     def has_seen_another_store(self) -> bool:

@@ -79,7 +79,7 @@ class Flaky:
 async def run_retry(
     operation: Flaky, clock: SimulatedClock, *, attempts_max: int, log: list[float] | None = None
 ) -> str:
-    heard = [] if log is None else log
+    delays = [] if log is None else log
     return await clock.run_until_done(
         retry(
             operation,
@@ -88,7 +88,7 @@ async def run_retry(
             backoff=PLAIN,
             clock=clock,
             randomness=SeededRandomness(1),
-            on_retry=lambda _error, delay_seconds: heard.append(delay_seconds),
+            on_retry=lambda _error, delay_seconds: delays.append(delay_seconds),
         )
     )
 

@@ -21,7 +21,7 @@ from restow.controllers import EndpointAddress
 from restow.storage.interface import Item, Revision
 from restow.storageversion.identity import ServerId, server_key
 
-OWN, PEER, DEAD = (
+OWN, PEER, CRASHED = (
     EndpointAddress("10.0.0.1", 443),
     EndpointAddress("10.0.0.2", 443),
     EndpointAddress("10.0.0.3", 443),
@@ -96,14 +96,14 @@ class Server:
     def __init__(self, main: Main) -> None:
         runtime = Runtime.system()
         self.client = ApiClient(InProcessTransport(main), runtime=runtime, retry=NO_RETRY)
-        self.living = {OWN}
+        self.members = {OWN}
         self.registration = SelfRegistration(
-            self.client, runtime, IDENTITY, own=OWN, member_addresses=lambda: self.living
+            self.client, runtime, IDENTITY, own=OWN, member_addresses=lambda: self.members
         )
 
-    def hear(self, *living: EndpointAddress) -> None:
+    def write_server_key(self, *members: EndpointAddress) -> None:
         """Simulate a write of a server's key in the store."""
-        self.living = set(living)
+        self.members = set(members)
         key = server_key(ServerId("apiserver-x"))
         item = Item(key, b"{}", Revision(1), Revision(1))
         self.registration.server_changed(key, item)
@@ -123,17 +123,17 @@ async def server(main: Main) -> AsyncIterator[Server]:
 
 async def test_it_comes_and_goes(main: Main, server: Server) -> None:
     """It adds its address, removes those of crashed servers, and its own when it stops."""
-    server.living = {OWN, PEER, DEAD}
-    for address in (PEER, DEAD):
+    server.members = {OWN, PEER, CRASHED}
+    for address in (PEER, CRASHED):
         main.add(address)
     await server.registration.enter()
-    assert main.ips == [OWN.ip, PEER.ip, DEAD.ip]
+    assert main.ips == [OWN.ip, PEER.ip, CRASHED.ip]
     assert main.objects[f"{API_SERVICES}/v1.parts.example.com"]["spec"]["service"] == {
         "namespace": "kube-system",
         "name": "parts",
         "port": 443,
     }
-    server.living = {OWN, PEER}
+    server.members = {OWN, PEER}
     await server.registration.leave()
     assert main.ips == [PEER.ip]
 
@@ -145,7 +145,7 @@ async def test_one_that_comes_back_is_known_again(main: Main, server: Server) ->
     work = asyncio.ensure_future(server.registration.run())
     main.objects[ENDPOINTS]["subsets"] = []
     main.add(PEER)
-    server.hear(OWN, PEER)
+    server.write_server_key(OWN, PEER)
     async with asyncio.timeout(10):
         while main.ips != [OWN.ip, PEER.ip]:
             await main.touched()

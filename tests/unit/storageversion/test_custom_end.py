@@ -242,7 +242,7 @@ async def test_a_recreated_crd_while_others_report_the_old_one(
         await world.clock.advance(SOON_SECONDS)
         with pytest.raises(StatusError) as refused:
             await world.run(servers[1 - slow].write("a", kind=KIND))
-        assert refused.value.code == 404, "it is served before the other has heard of the end"
+        assert refused.value.code == 404, "it is served before the other has observed the end"
         servers[slow].line.let_go(ROOT)
         await world.clock.advance(SOON_SECONDS)
         assert [written(server) for server in servers] == ["v2", "v2"]

@@ -125,7 +125,7 @@ def _expiry_by_the_time_of_day(patch: Patch) -> None:
     patch(StorageVersionGarbageCollector, "_expired", expired)
 
 
-def _dead_entries_stay(patch: Patch) -> None:
+def _expired_entries_stay(patch: Patch) -> None:
     patch(Participants, "is_garbage", lambda *_: False)
 
 
@@ -180,7 +180,7 @@ def _leaves_encoder_keys(patch: Patch) -> None:
     patch(changes, "_encoder_changes", encoder_changes)
 
 
-def _anybody_writes_reports(patch: Patch) -> None:
+def _clients_write_reports(patch: Patch) -> None:
     for name in ("check_create", "check_update", "check_delete"):
         patch(ownership, name, lambda *_: None)
 
@@ -193,12 +193,12 @@ MUTANTS: Final = (
     Mutant("lease-renewed-between", "G2", "a server that has renewed its lease is removed", _removes_a_server_without_check),
     Mutant("error-is-absence", "G2", "a key that cannot be read counts as expired", _error_is_absence),
     Mutant("wall-clock-expiry", "G2", "leases expire by the wall clock", _expiry_by_the_time_of_day),
-    Mutant("dead-entries-stay", "G7 L7", "expired entries are not removed", _dead_entries_stay),
+    Mutant("expired-entries-stay", "G7 L7", "expired entries are not removed", _expired_entries_stay),
     Mutant("lease-of-an-hour", "G7 L7", "leases expire after an hour", _leases_of_an_hour),
     Mutant("identity-of-host", "R4", "one identity for all servers of a host", _one_identity_for_a_host),
     Mutant("renewal-creates", "G6", "a deleted key is created again", _renewal_creates_the_key),
     Mutant("never-registers-again", "G6 L1", "continues without an identity", _never_registers_again),
     Mutant("writes-without-renewal", "G12", "writes are sent after the lease has expired", _writes_without_renewal),
-    Mutant("encoder-left-behind", "E1", "entries are removed, encoder keys are not", _leaves_encoder_keys),
-    Mutant("anybody-reports", "R3", "clients write reports", _anybody_writes_reports),
+    Mutant("encoder-keys-stay", "E1", "entries are removed, encoder keys are not", _leaves_encoder_keys),
+    Mutant("clients-report", "R3", "clients write reports", _clients_write_reports),
 )  # fmt: skip
