@@ -27,6 +27,7 @@ ENDING = {
     "aio/leader_election.py": "a leadership, which the task ends when it fails",
     "aggregator/proxy.py": "an answer that is passed on",
     "aggregator/connection_upgrade.py": "a tunnel of one client",
+    "endpoints/handlers/long_encodings.py": "one event, for all watches that wait for it",
     "endpoints/handlers/watch_conversion.py": "a conversion, for all who wait for it",
     "httpserver/response_writer.py": "the answer to a request",
     "storage/etcd/reader.py": "one question, for all who wait for it",

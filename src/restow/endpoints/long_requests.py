@@ -69,6 +69,16 @@ class LongSender:
     unknown_since_seconds: float | None = None
     """Since when it could not be checked."""
 
+    def note_known(self) -> None:
+        """All its requests could be checked."""
+        self.unknown_since_seconds = None
+
+    def note_unknown(self, now: float) -> float:
+        """It could not be checked; return for how many seconds."""
+        if self.unknown_since_seconds is None:
+            self.unknown_since_seconds = now
+        return now - self.unknown_since_seconds
+
     def requests(self) -> Iterator[LongRequest]:
         for question in self.questions.values():
             yield from question.requests

@@ -145,7 +145,7 @@ class Revocation:
             except Exception as error:  # noqa: BLE001 - as above
                 is_known &= await self._failed(sender, error, question.requests)
         if is_known and not lacks:
-            sender.unknown_since_seconds = None
+            sender.note_known()
         return lacks
 
     async def _failed(
@@ -161,10 +161,7 @@ class Revocation:
 
     async def _note_unknown(self, sender: LongSender, error: StatusError) -> None:
         """Record that a sender could not be checked, and end its requests after some time."""
-        now, since = self._clock.monotonic(), sender.unknown_since_seconds
-        if since is None:
-            sender.unknown_since_seconds = now
-        elif now - since >= UNKNOWN_SECONDS_MAX:
+        if sender.note_unknown(self._clock.monotonic()) >= UNKNOWN_SECONDS_MAX:
             await self._end(sender.requests(), error)
 
     async def _end(self, requests: Iterable[LongRequest], error: StatusError) -> None:

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import SimulatedClock, Tasks
+from restow.aio.events import EventChannel
 from restow.apimachinery import status
 from restow.authentication import Authentication
 from restow.endpoints.access import AccessCheck
@@ -56,7 +57,7 @@ class Rights:
     """By user, or for all others by an empty name: how long a check has to wait for data."""
     arrived: dict[str, float] = field(default_factory=dict)
     identified: int = 0
-    listeners: list[Callable[[], None]] = field(default_factory=list)
+    changed: EventChannel[[]] = field(default_factory=EventChannel)
     asked: list[tuple[str, str]] = field(default_factory=list)
     groups: list[tuple[str, ...]] = field(default_factory=list)
     keeps_seconds: float = 0.0
@@ -183,14 +184,13 @@ async def test_a_change_of_roles_is_followed_by_one_check(rig: Rig) -> None:
     watch = rig.watch()
     rig.rights.forbidden.add("ann")
     for _ in range(50):
-        for listener in rig.rights.listeners:
-            listener()
+        rig.rights.changed.emit()
         await rig.clock.advance(CHANGE_SECONDS / 100)
     assert rig.rights.asked == []
     await rig.clock.advance(CHANGE_SECONDS)
     assert len(rig.rights.asked) == 1
     rig.rights.forbidden.add("jane")
-    rig.rights.listeners[0]()
+    rig.rights.changed.emit()
     await rig.clock.advance(CHANGE_SECONDS)
     assert watch.ended == "done"
 
