@@ -110,6 +110,9 @@ class Channel:
     def tunnel_done(self) -> None:
         self.ended = "done"
 
+    def stream_later(self, work: Callable[[], None]) -> None:
+        work()
+
     def write(self, data: bytes) -> None:
         self.sent += data
 
