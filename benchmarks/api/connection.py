@@ -20,9 +20,11 @@ class Connection:
         self._writer = writer
 
     @classmethod
-    async def open(cls, target: Target) -> Connection:
+    async def open(cls, target: Target, *, address: str | None = None) -> Connection:
+        """Connect, from a certain address of this machine if it is given."""
+        local = None if address is None else (address, 0)
         streams = await asyncio.open_connection(
-            target.host, target.port, ssl=target.tls(), limit=1 << 24
+            target.host, target.port, ssl=target.tls(), limit=1 << 24, local_addr=local
         )
         return cls(target, *streams)
 

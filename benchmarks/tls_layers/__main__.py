@@ -22,8 +22,10 @@ from statistics import median
 from benchmarks.api import requests
 from benchmarks.api.connection import fill
 from benchmarks.api.target import Target, on_other_cores, started
-from benchmarks.hostile.__main__ import ITEMS, attackers, measure
-from benchmarks.hostile.attackers import ATTACKS
+from benchmarks.hostile.__main__ import attackers
+from benchmarks.hostile.good_client import ITEMS, Samples, measure
+from benchmarks.hostile.stage import Stage
+from benchmarks.hostile.unauthenticated import ATTACKS
 from benchmarks.security import alternating
 from benchmarks.tls_layers.event_loop_tls import VARIANT
 
@@ -31,6 +33,7 @@ REPLACED = "benchmarks.tls_layers.event_loop_tls"
 LAYERS = {"own": "restow", "plain": REPLACED, "limited": REPLACED}
 SETTLE_SECONDS = 1.0
 IN_FLIGHT = 16
+MEASURED = "admin get"
 
 
 def main() -> None:
@@ -92,16 +95,20 @@ def _attacked(
         for name in order:
             target = targets[name]
             clock = target.cpu_seconds
-            quiet = asyncio.run(measure(target, arguments.seconds, clock=clock))
-            kubeconfig = directory / name / "kubeconfig"
-            with attackers(kubeconfig, arguments.connections, [attack]):
+            token = target.token
+            stage = Stage(target=target, ordinary=token, viewers=(token,), editors=(token,))
+            file = directory / f"{name}.stage"
+            stage.write(file)
+            quiet, loud = Samples(), Samples()
+            asyncio.run(measure(stage, arguments.seconds, quiet, clock=clock))
+            with attackers(file, arguments.connections, [attack], 0):
                 time.sleep(SETTLE_SECONDS)
                 before, begin = target.cpu_seconds(), time.monotonic()
-                loud = asyncio.run(measure(target, arguments.seconds, clock=clock))
+                asyncio.run(measure(stage, arguments.seconds, loud, clock=clock))
                 busy[name].append((target.cpu_seconds() - before) / (time.monotonic() - begin))
-            quiet_ms[name].append(quiet[1])
-            loud_ms[name].append(loud[1])
-            ratios[name].append(loud[1] / quiet[1])
+            quiet_ms[name].append(quiet.of(MEASURED)[1])
+            loud_ms[name].append(loud.of(MEASURED)[1])
+            ratios[name].append(loud_ms[name][-1] / quiet_ms[name][-1])
         order.append(order.pop(0))  # none is always the first
     line = f"{attack:16}"
     for name in targets:
