@@ -32,7 +32,7 @@ from restow.httpserver.tls_connection import (
     HELD_BYTES,
     RECORD_BYTES_MAX,
 )
-from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
+from restow.httpserver.work_budget import WorkBudget
 
 VARIANT: Final = "RESTOW_BENCH_TLS"
 ACTIVE_HANDSHAKES_MAX: Final = 1
@@ -53,7 +53,7 @@ class LimitedSslObject(ssl.SSLObject):
     come: ssl.MemoryBIO
     given: ssl.MemoryBIO
     transport: asyncio.Transport | None = None
-    reads: UnauthenticatedBudget | None = None
+    reads: WorkBudget | None = None
     held = b""
     lacking_bytes = 0
     empty_records = 0
@@ -146,7 +146,7 @@ class LimitedSslObject(ssl.SSLObject):
             return True
         if not self.is_allowed and not self.is_waiting:
             self.is_waiting = True
-            self.reads.take(self._allow)
+            self.reads.take(self._allow, key="")
         allowed, self.is_allowed = self.is_allowed, False
         return allowed
 
@@ -180,7 +180,7 @@ class EventLoopPort(shared_port.SharedPort):
     def __init__(self, *rest: Any, **named: Any) -> None:
         super().__init__(*rest, **named)
         # Next to no time, which allows one in each iteration.
-        self._reads = UnauthenticatedBudget(time.monotonic, 1e-9)
+        self._reads = WorkBudget(time.monotonic, 1e-9)
         self._active = asyncio.Semaphore(ACTIVE_HANDSHAKES_MAX)
 
     async def _connect(self, accepted: socket.socket, address: str) -> None:
@@ -232,7 +232,7 @@ class EventLoopPort(shared_port.SharedPort):
 
         def on_readable() -> None:
             loop.remove_reader(accepted.fileno())
-            self._shared.unauthenticated_work.take(begin, is_new=True)
+            self._shared.work.unauthenticated.take(begin, key="", is_new=True)
 
         loop.add_reader(accepted.fileno(), on_readable)
         try:

@@ -62,8 +62,22 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LISTENER}/test_tls_connection.py::test_changes_of_keys",
     ),
     "CPU time for all unauthenticated connections together: the rest is queued": (
-        f"{LISTENER}/test_unauthenticated_budget.py::test_the_budget_of_one_iteration",
-        f"{LISTENER}/test_unauthenticated_budget.py::test_unauthenticated_clients_wait_only_for_each_other",
+        f"{LISTENER}/test_work_budget.py::test_the_budget_of_one_iteration",
+        f"{LISTENER}/test_work_budget.py::test_unauthenticated_clients_wait_only_for_each_other",
+    ),
+    "CPU time for all authenticated connections together: users take turns": (
+        f"{LISTENER}/test_work_budget.py::test_users_take_turns",
+        f"{LISTENER}/test_work_budget.py::test_keys_take_turns",
+    ),
+    "each class of connections has limits of its own": (
+        "tests/conformance/limits/test_classes.py::test_connections",
+        "tests/conformance/limits/test_classes.py::test_bytes_of_unfinished_requests",
+        "tests/conformance/limits/test_classes.py::test_slots_in_flight",
+        "tests/conformance/limits/test_classes.py::test_pending_answers",
+        "tests/conformance/limits/test_classes.py::test_watches",
+    ),
+    "abandoned requests return all that they took": (
+        "tests/conformance/limits/test_abandoned.py::test_abandoned_requests_leave_nothing",
     ),
     "connections: unauthenticated ones are closed first, otherwise 503": (
         f"{LISTENER}/test_scarce.py::test_new_connections_displace_unauthenticated_ones",

@@ -28,7 +28,7 @@ from restow.endpoints.tables.jsonpath import FOUND_MAX, parse_path
 from restow.endpoints.websocket import agreed_headers, asks_for_websocket
 from restow.endpoints.websocket.frames import FrameConnection
 from restow.httpserver import Limits, Peer
-from restow.httpserver.limits import Budgets
+from restow.httpserver.byte_budgets import Budgets
 from restow.httpserver.reader import RequestReader
 from restow.httpserver.request_head import RequestRefused
 from restow.localcluster.control import replies

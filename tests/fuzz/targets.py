@@ -33,7 +33,7 @@ from restow.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, 
 from restow.endpoints.continue_tokens import ContinueTokens, PageStart
 from restow.endpoints.tables.jsonpath import BadPath
 from restow.httpserver import Limits, Peer
-from restow.httpserver.limits import Budgets
+from restow.httpserver.byte_budgets import Budgets
 from restow.httpserver.reader import RequestReader
 from restow.httpserver.request_head import RequestRefused
 from restow.kinds.types import load_types

@@ -29,8 +29,9 @@ from typing import Any, Final
 
 from restow.aio import Runtime
 from restow.httpserver import HttpRequest, HttpResponse, Limits, PullStream, TlsFiles, TlsMaterial
+from restow.httpserver.byte_budgets import Share
 from restow.httpserver.connection import ServerConnection
-from restow.httpserver.listener_state import Counters, ListenerState
+from restow.httpserver.listener_state import Counters, ListenerState, PendingTasks
 from restow.httpserver.reader import RequestLineCache
 from restow.httpserver.response import plain_error_body
 from restow.httpserver.tls_connection import EMPTY_RECORDS_MAX, HELD_BYTES, TlsConnection
@@ -158,7 +159,7 @@ class _Run:
             limits=limits,
             clock=self.runtime.clock,
             fatal=self.runtime.fatal,
-            tasks=self.runtime.tasks("listener", tasks_max=100),
+            tasks=PendingTasks.of_runtime(self.runtime, limits),
             steps=self.runtime.steps,
             counters=Counters(),
         )
@@ -172,7 +173,8 @@ class _Run:
         self.seen.append(request.path)
         match len(self.seen) % 6:
             case 1:
-                request.peer.is_known |= bool(self.data[0] & 4)
+                if self.data[0] & 4:
+                    request.peer.admit("alice", is_privileged=False)
             case 3:
                 made = asyncio.get_running_loop().create_future()
                 self.pending.append(made)
@@ -189,8 +191,8 @@ class _Run:
         self.tls = TlsConnection(
             material.context,
             lambda: ServerConnection(self.shared),
-            work=self.shared.unauthenticated_work,
-            share=self.shared.budgets.share_of("192.0.2.1"),
+            work=self.shared.work,
+            share=Share(self.shared.budgets.unauthenticated, "192.0.2.1"),
             dropped_bytes_max=100_000,
         )
         self.tls._decrypt = self._counted(self.tls._decrypt)  # type: ignore[assignment]
@@ -373,10 +375,11 @@ class _Run:
         counters, budgets = self.shared.counters, self.shared.budgets
         assert counters.connections_open == counters.handshakes_open == 0
         assert counters.answers_pending == counters.streams_open == counters.tunnels_open == 0
-        assert (budgets.bytes_held, budgets.by_address) == (0, {})
+        assert (budgets.bytes_held, budgets.unauthenticated.keys) == (0, ())
         assert not self.shared.connections
-        assert not len(self.shared.tasks)
-        assert not len(self.shared.unauthenticated_work)
+        assert not self.shared.tasks.running
+        work = self.shared.work
+        assert not any(map(len, (work.unauthenticated, work.authenticated, work.privileged)))
         loop: Any = asyncio.get_running_loop()
         assert [each for each in loop._scheduled if not each.cancelled()] == []
 

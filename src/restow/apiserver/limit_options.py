@@ -21,6 +21,10 @@ class LimitOptions:
     watches_max: int = 9_000
     watches_per_user_max: int = 1_000
     connections_max: int = 10_000
+    connections_per_user_max: int = 0
+    """Zero means a fifth of `connections_max`."""
+    unauthenticated_connections_max: int = 2_000
+    privileged_connections_max: int = 2_000
     connections_per_address_max: int = 0
     request_seconds: float = 60.0
     watch_seconds_min: float = 1800.0
@@ -32,13 +36,17 @@ class LimitOptions:
             ("--max-watches", self.watches_max),
             ("--max-watches-per-user", self.watches_per_user_max),
             ("--max-connections-per-address", self.connections_per_address_max),
+            ("--max-connections-per-user", self.connections_per_user_max),
         ):
             if not 0 <= count <= COUNT_MAX:
                 raise ValueError(f"{flag} {count} is not between 0 and {COUNT_MAX}")
-        if not 1 <= self.connections_max <= COUNT_MAX:
-            raise ValueError(
-                f"--max-connections {self.connections_max} is not between 1 and {COUNT_MAX}"
-            )
+        for flag, count in (
+            ("--max-connections", self.connections_max),
+            ("--max-unauthenticated-connections", self.unauthenticated_connections_max),
+            ("--max-privileged-connections", self.privileged_connections_max),
+        ):
+            if not 1 <= count <= COUNT_MAX:
+                raise ValueError(f"{flag} {count} is not between 1 and {COUNT_MAX}")
         for flag, seconds in (
             ("--request-timeout", self.request_seconds),
             ("--min-request-timeout", self.watch_seconds_min),

@@ -3,7 +3,9 @@ requests."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
+from typing import Final
 
 from restow.apiserver.limit_options import LimitOptions
 from restow.endpoints.revocation import Revocation
@@ -12,6 +14,21 @@ from restow.request.limits import InFlight, InFlightOptions, RequestLimits
 from restow.request.metrics import Metrics
 from restow.request.parameters import WRITE_SECONDS_MAX, Deadlines
 from restow.request.slots import SlotPool
+
+USER_SHARE: Final = 5
+"""One user may have one of this many connections."""
+FILES_UNLIMITED: Final = 1 << 30
+FILES_MIN: Final = 64
+"""Fewer file descriptors are not taken into account: nothing would work."""
+
+
+def raise_file_limit() -> int:
+    """Allow this process as many open files as the system does; return how many."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        most = FILES_UNLIMITED
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return max(most, FILES_MIN)
 
 
 def request_limits(options: LimitOptions) -> RequestLimits:
@@ -31,14 +48,24 @@ def request_limits(options: LimitOptions) -> RequestLimits:
     )
 
 
-def listener_limits(options: LimitOptions) -> Limits:
-    """The limits that the listener enforces."""
+def listener_limits(options: LimitOptions, files_max: int = FILES_UNLIMITED) -> Limits:
+    """The limits that the listener enforces. `files_max`: the file descriptors that the process may
+    open. Each class of connections has a share of them, so that none can use up those of another;
+    an eighth is left for everything else."""
     plain = Limits()
+    connections_max = min(options.connections_max, files_max // 2)
+    other_max = files_max // 8
     return Limits(
-        connections_max=options.connections_max,
+        connections_max=connections_max,
+        connections_per_user_max=min(
+            options.connections_per_user_max or max(1, connections_max // USER_SHARE),
+            connections_max,
+        ),
+        unauthenticated_connections_max=min(options.unauthenticated_connections_max, other_max),
+        privileged_connections_max=min(options.privileged_connections_max, other_max),
         connections_per_address_max=options.connections_per_address_max
         or plain.connections_per_address_max,
-        handshakes_max=min(plain.handshakes_max, options.connections_max),
+        handshakes_max=min(plain.handshakes_max, options.connections_max, other_max),
         # A backstop only, so it is longer than the limit that it backs up.
         answer_seconds=max(plain.answer_seconds, 2 * options.request_seconds),
     )
@@ -50,6 +77,7 @@ def publish_limits(metrics: Metrics, in_flight: InFlight) -> None:
     def pools() -> Iterator[tuple[str, SlotPool]]:
         yield "readOnly", in_flight.reads
         yield "mutating", in_flight.writes
+        yield "unauthenticated", in_flight.unauthenticated
 
     metrics.gauge(
         "apiserver_current_inflight_requests",

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly
-from restow.apiserver.limits import listener_limits
+from restow.apiserver.limits import listener_limits, raise_file_limit
 from restow.apiserver.options import ServeOptions
 from restow.httpserver import Listener, TlsMaterial
 from restow.request.metrics import Metrics
@@ -24,7 +24,7 @@ async def listen(
         port=options.port,
         runtime=runtime,
         tls=material,
-        limits=listener_limits(options.limits),
+        limits=listener_limits(options.limits, raise_file_limit()),
         gate=app.gate,
         given_up=app.given_up,
         refused=app.refused,

@@ -29,6 +29,11 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
             DEFAULTS.connections_per_address_max,
             "connections from one address; consider proxies, which many clients share",
         ),
+        (
+            "--max-connections-per-user",
+            DEFAULTS.connections_per_user_max,
+            "connections of one user; 0 is a fifth of --max-connections",
+        ),
     ):
         group.add_argument(
             flag,
@@ -37,14 +42,26 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
             metavar="N",
             help=f"{about}; default: {default}",
         )
-    group.add_argument(
-        "--max-connections",
-        type=whole_number(1, COUNT_MAX),
-        default=DEFAULTS.connections_max,
-        metavar="N",
-        help="open connections; near the limit, unauthenticated connections are closed first;"
-        f" default: {DEFAULTS.connections_max}",
-    )
+    for flag, default, about in (
+        ("--max-connections", DEFAULTS.connections_max, "connections of authenticated users"),
+        (
+            "--max-privileged-connections",
+            DEFAULTS.privileged_connections_max,
+            "connections of system:masters, beside those of other users",
+        ),
+        (
+            "--max-unauthenticated-connections",
+            DEFAULTS.unauthenticated_connections_max,
+            "connections without an authenticated request so far; one more closes the oldest",
+        ),
+    ):
+        group.add_argument(
+            flag,
+            type=whole_number(1, COUNT_MAX),
+            default=default,
+            metavar="N",
+            help=f"{about}; default: {default}",
+        )
     group.add_argument(
         "--request-timeout",
         type=duration,
@@ -72,6 +89,9 @@ def limit_options(arguments: argparse.Namespace) -> LimitOptions:
         watches_per_user_max=arguments.max_watches_per_user,
         connections_max=arguments.max_connections,
         connections_per_address_max=arguments.max_connections_per_address,
+        connections_per_user_max=arguments.max_connections_per_user,
+        unauthenticated_connections_max=arguments.max_unauthenticated_connections,
+        privileged_connections_max=arguments.max_privileged_connections,
         request_seconds=arguments.request_timeout,
         watch_seconds_min=arguments.min_request_timeout,
     )

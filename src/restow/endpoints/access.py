@@ -38,13 +38,16 @@ class AccessCheck:
         self._clock = clock
 
     def admit(self, context: Context) -> None:
-        """Authenticate, impersonate and authorize, once per request. Raises 401 or 403."""
+        """Authenticate, impersonate and authorize, once per request. Raises 401, 403, or 429 if the
+        user has too many connections."""
         if context.is_authorized:
             return
         request = context.request
-        context.user = self._authentication.authenticate(request)
-        if context.user is not ANONYMOUS:
-            request.peer.is_known = True
+        user = context.user = self._authentication.authenticate(request)
+        if user is not ANONYMOUS and not request.peer.admit(
+            user.name, is_privileged=user.is_master
+        ):
+            raise status.too_many_requests("too many connections are open, please try again later.")
         # Header lines that identify a known sender contain no impersonation headers.
         if request.headers.memo is None:
             context.user, context.impersonator = self._acting(context.user, request.headers)

@@ -97,7 +97,7 @@ class RequestOutcomes:
         except (StatusError, DoAgain):
             return None
         if user is not ANONYMOUS:
-            request.peer.is_known = True
+            request.peer.admit(user.name, is_privileged=user.is_master)
         return user
 
 

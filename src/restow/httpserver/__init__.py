@@ -23,6 +23,7 @@ from restow.httpserver.response import (
     Gate,
     HttpResponse,
     Quick,
+    close_awaitable,
     close_unused,
     header_block,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "Tunnel",
     "TunnelEnd",
     "check_pair",
+    "close_awaitable",
     "close_unused",
     "encode_chunk",
     "follow_answer",

@@ -54,11 +54,14 @@ class ServerConnection(ResponseWriter):
         "_gated_request",
         "_idle_seconds",
         "_phase",
+        "_queued_data",
     )
 
     def __init__(self, shared: ListenerState) -> None:
         super().__init__(shared)
         self._phase = IDLE
+        # Data of an idle connection that waits for the work budget, and is not parsed yet.
+        self._queued_data = b""
         self._idle_seconds = shared.limits.idle_seconds
         # Set while the loop in `_advance` runs: the end of a response must not start a second one.
         self._advancing = False
@@ -84,6 +87,7 @@ class ServerConnection(ResponseWriter):
             address=str(address),
             port=int(port),
             ssl_object=transport.get_extra_info("ssl_object"),
+            classes=shared.classes,
         )
         self._reader = RequestReader(
             shared.limits, budgets=shared.budgets, peer=self.peer, lines=shared.lines
@@ -106,24 +110,32 @@ class ServerConnection(ResponseWriter):
         # A client that has closed its half is treated as disconnected, as the two cannot be
         # distinguished. Written data is still flushed before the transport closes.
         if self.is_deferred and self._defer_timer is None:
-            self.advance_deferred()  # its request was complete, and waited for others
+            # Its request was complete, and waited for others.
+            self._shared.work.of(self.peer).run_now(self.advance_deferred)
         if self.state is READING and self._reader.phase is not IDLE:
             self._refuse(RequestRefused(400, "the connection closed before the request ended"))
         self._abandon(ENDING)
         self.deadline_seconds = self._monotonic() + self._shared.limits.stall_seconds
 
     def data_received(self, data: bytes) -> None:
-        counters = self._counters
-        counters.received_bytes += len(data)
-        now = self._monotonic()
-        if not self._direct or not self.peer.is_known:
+        self._counters.received_bytes += len(data)
+        peer = self.peer
+        if not self._direct or not peer.is_known:
+            begin = self._monotonic()
             self._receive(data)
-            self._note_step(now)
-            return
-        # Fast path: a request whose bytes are all cached, and its response at once. Inlined,
-        # because it is the most frequent path of the server. `_receive_whole` and `_receive` handle
-        # every other case. Its step is not measured: it does a fixed amount of work.
-        shared = self._shared
+            self._note_step(begin)
+        elif peer.is_privileged:
+            self._receive_directly(data)
+        elif not self._shared.work.authenticated.run(self._receive_directly, data):
+            self._direct, self.is_deferred, self._queued_data = False, True, data
+            self._shared.work.authenticated.wait(self.advance_deferred, key=peer.key, is_new=True)
+
+    def _receive_directly(self, data: bytes) -> None:
+        """Fast path: a request whose bytes are all cached, and its response at once. Inlined,
+        because it is the most frequent path of the server. `_receive_whole` and `_receive` handle
+        every other case. Its step is not measured: it does a fixed amount of work."""
+        shared, counters = self._shared, self._counters
+        now = self._monotonic()
         block = self._reader.block
         quick = shared.quick
         if quick is not None and block is not None and data.endswith(block.raw) and block.is_plain:
@@ -167,17 +179,11 @@ class ServerConnection(ResponseWriter):
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._stalled_seconds = math.inf
-        writer = self._writer
-        if writer is not None:
-            writer.writable = True
-            if writer.on_writable is not None:
-                self._write_stream(self._call_back, writer.on_writable)
+        if self._writer is not None or self._tunnel is not None:
+            peer = self.peer
+            self._shared.work.of(peer).take(self._continue_output, key=peer.key)
         elif self._pull is not None:
             self._pump()
-        elif self._tunnel is not None:
-            self._tunnel.writable = True
-            if self._tunnel.on_writable is not None:
-                self._call_back(self._tunnel.on_writable)
         elif self._close_when_drained:
             self._close_transport()
         else:
@@ -220,6 +226,11 @@ class ServerConnection(ResponseWriter):
         self._advance()
 
     def _receive(self, data: bytes) -> None:
+        if self._queued_data:
+            self._queued_data += data
+            if len(self._queued_data) > self._shared.limits.pipelined_bytes_max:
+                self._pause_reading()
+            return
         if self.state is not READING or self._writing_paused or self._reading_paused:
             self._receive_while_busy(data)
             return
@@ -229,9 +240,12 @@ class ServerConnection(ResponseWriter):
         except RequestRefused as refused:
             self._refuse(refused)
             return
-        if self.peer.is_known:
+        peer = self.peer
+        if peer.is_privileged:
             self._advance()
-        elif not self._shared.unauthenticated_work.take(self.advance_deferred):
+        elif not self._shared.work.of(peer).take(
+            self.advance_deferred, key=peer.key, is_new=peer.is_known
+        ):
             self.is_deferred = True
             self._pause_reading()
 
@@ -345,17 +359,27 @@ class ServerConnection(ResponseWriter):
         self._pause_reading()
         if seconds > 0:
             self._defer_timer = self._shared.clock.call_later(seconds, self.advance_deferred)
-        elif self.peer.is_known:
+        elif self.peer.is_privileged:
             asyncio.get_running_loop().call_soon(self.advance_deferred)
         else:
-            self._shared.unauthenticated_work.wait(self.advance_deferred)
+            peer = self.peer
+            self._shared.work.of(peer).wait(
+                self.advance_deferred, key=peer.key, is_new=peer.is_known
+            )
 
     def advance_deferred(self) -> None:
         begin = self._monotonic()
         self._defer_timer = None
         self.is_deferred = False
-        self._advance()
-        self._note_step(begin)
+        data, self._queued_data = self._queued_data, b""
+        if data and self.state is READING:
+            if self._reading_paused:
+                self._resume_reading()
+            self._direct = True
+            self._receive_directly(data)
+        else:
+            self._advance()
+            self._note_step(begin)
 
     def _receive_while_busy(self, data: bytes) -> None:
         limits = self._shared.limits
@@ -419,6 +443,11 @@ class ServerConnection(ResponseWriter):
     # --- called by the listener --------------------------------------------------------------
 
     @property
+    def is_served(self) -> bool:
+        """Whether a response is pending or being sent."""
+        return self.state is ANSWERING or self.state is STREAMING
+
+    @property
     def busy(self) -> bool:
         """Whether a request is partly read or being handled."""
         match self.state:
@@ -432,8 +461,8 @@ class ServerConnection(ResponseWriter):
 
     @property
     def _has_queued_input(self) -> bool:
-        """Whether the TLS layer holds received bytes that it has not delivered."""
-        return bool(self._transport.get_extra_info(HAS_QUEUED_INPUT))
+        """Whether received bytes wait for the work budget, here or in the TLS layer."""
+        return bool(self._queued_data) or bool(self._transport.get_extra_info(HAS_QUEUED_INPUT))
 
     def check(self, now_seconds: float) -> None:
         """Enforce the deadlines. Called for every connection, about once a second."""

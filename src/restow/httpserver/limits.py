@@ -18,8 +18,18 @@ class Limits:
     exceeded."""
 
     connections_max: int = 10_000
-    """Open connections. Near the limit, a new connection replaces the oldest unauthenticated one
-    that is not being served; if there is none, it gets a 503 and is closed."""
+    """Open connections of authenticated users: 429 for the request that would make one more."""
+
+    connections_per_user_max: int = 2_000
+    """Share of one user in `connections_max`: 429."""
+
+    privileged_connections_max: int = 2_000
+    """Open connections of `system:masters`: 429."""
+
+    unauthenticated_connections_max: int = 2_000
+    """Open connections without an authenticated request so far. One more replaces the oldest of
+    the address that has the most, of those that are not being served; if there is none, the new one
+    gets a 503 and is closed."""
 
     connections_per_address_max: int = 1_000_000
     """Open connections from one address: 503. Many clients can share one behind a proxy, so this
@@ -44,9 +54,16 @@ class Limits:
     bodies_bytes_max: int = 256 * MIB
     """Partly read bodies and heads of all authenticated connections together: 503."""
 
+    user_bytes_max: int = 64 * MIB
+    """Share of `bodies_bytes_max` for the connections of one user: 503."""
+
+    privileged_bytes_max: int = 64 * MIB
+    """Partly read bodies and heads of all privileged connections together: 503."""
+
     unauthenticated_bytes_max: int = 32 * MIB
-    """Partly read bodies and heads of all unauthenticated connections: 503. Their encrypted bytes
-    that TLS holds count too: over the limit the connection is aborted."""
+    """Partly read bodies and heads of all unauthenticated connections, and their encrypted bytes
+    that TLS holds. Over the limit, the connection that has held some for the longest is aborted, of
+    the address that holds the most."""
 
     unauthenticated_address_bytes_max: int = 16 * MIB
     """Share of `unauthenticated_bytes_max` for the connections from one address: enough for some
@@ -62,7 +79,7 @@ class Limits:
     pipelined_requests_max: int = 16
     """Requests of one connection that are handled per iteration of the event loop."""
 
-    pipelined_seconds: float = 0.005
+    pipelined_seconds: float = 0.002
     """Time for requests of one connection per iteration; then no further request is started."""
 
     unauthenticated_pipelined_requests_max: int = 1
@@ -74,13 +91,21 @@ class Limits:
     requests. The rest is queued, so authenticated clients wait no longer than this and one work
     item, such as a step of a handshake, however many connections there are."""
 
-    streams_seconds: float = 0.002
-    """Share of an iteration of the event loop for all pulled streams (long lists) together; a piece
-    that was started is finished."""
+    authenticated_work_seconds: float = 0.000_5
+    """The same for all authenticated connections together: their requests and long lists. The rest
+    is queued by user, so that each user waits for at most one work item of each other one in
+    turn."""
 
-    accepted_at_once_max: int = 1
-    """Accepted connections per iteration of the event loop: a handshake costs as much as many
-    requests."""
+    privileged_work_seconds: float = 0.001
+    """The same for long lists of privileged connections. Their requests are not queued."""
+
+    streams_seconds: float = 0.000_5
+    """Time for the pieces of one pulled stream (a long list) before other work has its turn; a
+    piece that was started is finished."""
+
+    accepted_at_once_max: int = 4
+    """Connections accepted in one work item. More make others wait; fewer make a new client wait in
+    the queue of the kernel, in which addresses do not take turns as in the work budget."""
 
     handshakes_max: int = 4_000
     """Unfinished TLS handshakes. One more aborts the oldest of the address with the most, so that
@@ -100,7 +125,14 @@ class Limits:
     """Bytes that a client may send while its stream is open. More ends the connection."""
 
     answers_pending_max: int = 10_000
-    """Requests whose response is pending: 503."""
+    """Requests of authenticated connections whose response is pending: 503. The in-flight limits
+    of the request chain are lower, and have a share for each user."""
+
+    privileged_answers_pending_max: int = 2_000
+    """The same for privileged connections."""
+
+    unauthenticated_answers_pending_max: int = 1_000
+    """The same for unauthenticated connections."""
 
     handshake_seconds: float = 10.0
     """Timeout from accept to the end of the TLS handshake: the connection is aborted."""
@@ -140,11 +172,6 @@ class Limits:
             raise ValueError("write_bytes_max must not be below write_high_water_bytes")
 
     @property
-    def connections_soft_max(self) -> int:
-        """Up to this number, a new connection replaces none."""
-        return self.connections_max - self.connections_max // 20
-
-    @property
     def shortest_seconds(self) -> float:
         """The shortest deadline that the listener enforces."""
         return min(
@@ -155,74 +182,3 @@ class Limits:
             self.stall_seconds,
             self.linger_seconds,
         )
-
-
-class Budget:
-    """Bytes that a group of connections may hold together."""
-
-    __slots__ = ("bytes_held", "bytes_max")
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.bytes_held = 0
-
-    def take(self, nbytes: int) -> bool:
-        if self.bytes_held + nbytes > self.bytes_max:
-            return False
-        self.bytes_held += nbytes
-        return True
-
-    def give_back(self, nbytes: int) -> None:
-        self.bytes_held -= nbytes
-
-
-class AddressShare:
-    """The share of one address in the byte budget for unauthenticated connections."""
-
-    __slots__ = ("_address", "_budgets")
-
-    def __init__(self, budgets: Budgets, address: str) -> None:
-        self._budgets = budgets
-        self._address = address
-
-    def take(self, nbytes: int) -> bool:
-        budgets = self._budgets
-        held = budgets.by_address.get(self._address, 0) + nbytes
-        if held > budgets.address_bytes_max or not budgets.unauthenticated.take(nbytes):
-            return False
-        if held:
-            budgets.by_address[self._address] = held
-        return True
-
-    def give_back(self, nbytes: int) -> None:
-        if not nbytes:
-            return
-        budgets = self._budgets
-        budgets.unauthenticated.give_back(nbytes)
-        held = budgets.by_address.pop(self._address) - nbytes
-        if held:
-            budgets.by_address[self._address] = held
-
-
-class Budgets:
-    """Bytes of unfinished requests that the connections of a listener may hold.
-
-    Unauthenticated connections have a separate budget, so that they cannot use up that of
-    authenticated ones, and each address has a share of it.
-    """
-
-    __slots__ = ("address_bytes_max", "authenticated", "by_address", "unauthenticated")
-
-    def __init__(self, limits: Limits) -> None:
-        self.authenticated = Budget(limits.bodies_bytes_max)
-        self.unauthenticated = Budget(limits.unauthenticated_bytes_max)
-        self.address_bytes_max = limits.unauthenticated_address_bytes_max
-        self.by_address: dict[str, int] = {}
-
-    def share_of(self, address: str) -> AddressShare:
-        return AddressShare(self, address)
-
-    @property
-    def bytes_held(self) -> int:
-        """Bytes held by all connections together."""
-        return self.authenticated.bytes_held + self.unauthenticated.bytes_held

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from restow.aio import (
     Clock,
     InvariantViolation,
     LoopSteps,
+    Runtime,
     StepKind,
     StepSubject,
     Suspended,
     Tasks,
 )
-from restow.httpserver.connection_states import ANSWERING, STREAMING, ConnectionState
-from restow.httpserver.limits import Budgets, Limits
+from restow.httpserver.byte_budgets import Budgets
+from restow.httpserver.connection_classes import ClassMember, ConnectionClasses
+from restow.httpserver.limits import Limits
 from restow.httpserver.reader import RequestLineCache
 from restow.httpserver.request import HttpRequest, Peer
 from restow.httpserver.response import (
@@ -33,11 +35,8 @@ from restow.httpserver.response import (
     Quick,
     Refused,
 )
-from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
+from restow.httpserver.work_budget import WorkBudgets
 
-DISPLACE_CANDIDATES_MAX: Final = 16
-"""Connections examined for one that can be replaced; those that cannot are moved to the end of the
-queue."""
 PATH_LENGTH_MAX: Final = 200
 """Characters of a path in the log."""
 
@@ -49,7 +48,8 @@ class TrackedConnection(Protocol):
     def peer(self) -> Peer: ...
 
     @property
-    def state(self) -> ConnectionState: ...
+    def is_served(self) -> bool:
+        """Whether a response is pending or being sent."""
 
     @property
     def busy(self) -> bool:
@@ -145,6 +145,38 @@ class UnfinishedHandshakes:
         oldest()
 
 
+class PendingTasks(NamedTuple):
+    """Tasks that work on responses, by class of the connection."""
+
+    unauthenticated: Tasks
+    authenticated: Tasks
+    privileged: Tasks
+
+    @classmethod
+    def of_runtime(cls, runtime: Runtime, limits: Limits) -> PendingTasks:
+        return cls(
+            runtime.tasks(
+                "unauthenticated requests", tasks_max=limits.unauthenticated_answers_pending_max
+            ),
+            runtime.tasks("requests", tasks_max=limits.answers_pending_max),
+            runtime.tasks("privileged requests", tasks_max=limits.privileged_answers_pending_max),
+        )
+
+    def of(self, peer: ClassMember) -> Tasks:
+        if peer.is_privileged:
+            return self.privileged
+        return self.authenticated if peer.is_known else self.unauthenticated
+
+    @property
+    def running(self) -> int:
+        """How many tasks there are."""
+        return sum(len(each) for each in self)
+
+    async def close(self) -> None:
+        for each in self:
+            await each.close()
+
+
 @dataclass(slots=True, kw_only=True)
 class ListenerState:
     """One per listener, shared by its connections."""
@@ -156,7 +188,7 @@ class ListenerState:
     clock: Clock
     steps: LoopSteps
     fatal: Callable[[InvariantViolation], None]
-    tasks: Tasks
+    tasks: PendingTasks
     given_up: GivenUp | None = None
     refused: Refused | None = None
     quick: Quick | None = None
@@ -172,21 +204,19 @@ class ListenerState:
     lines: RequestLineCache = field(default_factory=RequestLineCache)
     counters: Counters = field(default_factory=Counters)
     connections: set[TrackedConnection] = field(default_factory=set)
-    unauthenticated: dict[TrackedConnection, None] = field(default_factory=dict)
-    """Connections that may be unauthenticated, in the order in which they are replaced."""
     addresses: dict[str, int] = field(default_factory=dict)
     """The number of connections per address."""
 
-    unauthenticated_work: UnauthenticatedBudget = field(init=False)
-    """Work for unauthenticated connections."""
+    classes: ConnectionClasses = field(init=False)
+    """Connections by class."""
+
+    work: WorkBudgets = field(init=False)
+    """Work for connections, by class."""
 
     handshakes: UnfinishedHandshakes = field(init=False)
 
     budgets: Budgets = field(init=False)
-    """Bytes of unfinished requests."""
-
-    streams_budget: UnauthenticatedBudget = field(init=False)
-    """Work for pulled streams, such as long lists."""
+    """Bytes of unfinished requests, by class."""
 
     connection_steps: StepKind = field(init=False)
     """Steps of authenticated connections, without those of the application: parse, encode, send."""
@@ -195,19 +225,12 @@ class ListenerState:
     """Steps that write streams: their start, and the pieces of pulled ones."""
 
     def __post_init__(self) -> None:
+        self.classes = ConnectionClasses(self.limits)
         self.budgets = Budgets(self.limits)
         self.connection_steps = self.steps.kind("connection", _describe_connection)
         self.stream_steps = self.steps.kind("stream", _describe_stream)
-        unauthenticated = self.steps.kind("unauthenticated", lambda _: StepSubject())
-        self.unauthenticated_work = UnauthenticatedBudget(
-            self.clock.monotonic,
-            self.limits.unauthenticated_work_seconds,
-            measured=(self.steps, unauthenticated),
-        )
+        self.work = WorkBudgets(self.clock.monotonic, self.limits, self.steps)
         self.handshakes = UnfinishedHandshakes(self.limits.handshakes_max, self.counters)
-        self.streams_budget = UnauthenticatedBudget(
-            self.clock.monotonic, self.limits.streams_seconds
-        )
 
     def add(self, connection: TrackedConnection) -> bool:
         """Add a connection; return whether the limits admit it."""
@@ -217,41 +240,20 @@ class ListenerState:
         limits = self.limits
         if self.refusing or self.addresses[address] > limits.connections_per_address_max:
             return False
-        count = len(self.connections)
-        if count > limits.connections_soft_max and self._displace_unauthenticated():
-            count -= 1
-        if count > limits.connections_max:
-            return False
-        self.unauthenticated[connection] = None
-        return True
+        is_added = self.classes.add(connection.peer, connection)
+        self.counters.connections_displaced = self.classes.displaced
+        return is_added
 
     def remove(self, connection: TrackedConnection) -> None:
         """Remove a connection that has ended."""
         self.connections.discard(connection)
-        self.unauthenticated.pop(connection, None)
+        connection.peer.leave()
         address = connection.peer.address
         left = self.addresses[address] - 1
         if left:
             self.addresses[address] = left
         else:
             del self.addresses[address]
-
-    def _displace_unauthenticated(self) -> bool:
-        """Abort the oldest unauthenticated connection that is not being served; whether there was
-        one."""
-        for _ in range(min(DISPLACE_CANDIDATES_MAX, len(self.unauthenticated))):
-            oldest = next(iter(self.unauthenticated))
-            del self.unauthenticated[oldest]
-            if oldest.peer.is_known:
-                continue
-            if oldest.state is ANSWERING or oldest.state is STREAMING:
-                self.unauthenticated[oldest] = None  # it is being served: try the others first
-                continue
-            self.connections.discard(oldest)
-            self.counters.connections_displaced += 1
-            oldest.abort()
-            return True
-        return False
 
     def set_date(self, date: str) -> None:
         """Set the Date header of all responses."""

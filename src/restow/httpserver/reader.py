@@ -14,8 +14,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from restow.httpserver.byte_budgets import Budgets
 from restow.httpserver.chunks import ChunkScanner
-from restow.httpserver.limits import AddressShare, Budget, Budgets, Limits
+from restow.httpserver.limits import Limits
 from restow.httpserver.request import Headers, HttpRequest, Peer, RequestLine
 from restow.httpserver.request_head import (
     CHUNKED,
@@ -88,8 +89,6 @@ class RequestReader:
         "_data",
         "_head_bytes",
         "_head_end",
-        "_held_bytes",
-        "_holder",
         "_length",
         "_limits",
         "_line_checked",
@@ -100,6 +99,7 @@ class RequestReader:
         "_position",
         "_request",
         "_scanner",
+        "_share",
         "_skipped",
         "block",
         "phase",
@@ -111,8 +111,8 @@ class RequestReader:
         self._limits = limits
         self._lines = RequestLineCache() if lines is None else lines
         self._budgets = budgets
-        # The budget that the held bytes were charged to, until they are returned.
-        self._holder: Budget | AddressShare = budgets.authenticated
+        # What the held bytes are charged to, until they are returned.
+        self._share = budgets.share_of(peer)
         self._peer = peer
         self._data = b""
         self._position = 0
@@ -133,7 +133,6 @@ class RequestReader:
         self._chunks: HeadParser | None = None
         self._chunks_bytes = 0
         self._scanner = ChunkScanner()
-        self._held_bytes = 0
         # Whether an empty line was skipped, and no request has followed yet.
         self._skipped = False
         self.phase = IDLE
@@ -507,14 +506,11 @@ class RequestReader:
         return request
 
     def _hold(self, nbytes: int) -> None:
-        if not self._held_bytes:
-            budgets, peer = self._budgets, self._peer
-            known = peer.is_known
-            self._holder = budgets.authenticated if known else budgets.share_of(peer.address)
-        if not self._holder.take(nbytes):
+        peer = self._peer
+        if not self._share.bytes_held:
+            self._share = self._budgets.share_of(peer)
+        if not self._share.take(nbytes, peer.displacer):
             raise RequestRefused(503, "too many requests are being read, please try again")
-        self._held_bytes += nbytes
 
     def _give_back(self) -> None:
-        self._holder.give_back(self._held_bytes)
-        self._held_bytes = 0
+        self._share.release()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from restow.httpserver.connection_classes import ConnectionClasses
 
 
 class Headers:
@@ -96,14 +98,13 @@ class PeerCertificate:
 class Peer:
     """The remote end of one connection: the same object for all its requests.
 
-    The application sets `memo`, like that of Headers, which lives as long as the connection; and
-    `is_known`: whether a request of the connection was authenticated. Near the limit on
-    connections, unauthenticated ones are closed first.
+    The application sets `memo`, like that of Headers, which lives as long as the connection, and
+    calls `admit` for each authenticated request: that decides the class of the connection.
     """
 
     __slots__ = (
-        *("_certificate", "_ssl_object", "address", "connection_id"),
-        *("is_known", "memo", "port"),
+        *("_certificate", "_classes", "_ssl_object", "address", "connection_id"),
+        *("is_known", "is_privileged", "key", "memo", "port", "user"),
     )
 
     def __init__(
@@ -114,14 +115,54 @@ class Peer:
         port: int = 0,
         ssl_object: ssl.SSLObject | ssl.SSLSocket | None = None,
         certificate: PeerCertificate | None = None,
+        classes: ConnectionClasses | None = None,
     ) -> None:
+        """`classes`: all connections of its listener."""
         self.connection_id = connection_id
         self.address = address
         self.port = port
         self.is_known = False
+        """Whether a request of the connection was authenticated."""
+        self.is_privileged = False
+        """Whether one was of a privileged user."""
+        self.user = ""
+        """The user of the first one; the first privileged user, if there was one."""
+        self.key = address
+        """Whose share of the limits of its class the connection uses: the address, or the user."""
         self.memo: Any = None
         self._ssl_object = ssl_object
         self._certificate = certificate
+        self._classes = classes
+
+    def admit(self, user: str, *, is_privileged: bool) -> bool:
+        """Note an authenticated request, and move the connection to its class. False if the limit
+        of that class is reached: then refuse the request."""
+        if self.is_known and (self.is_privileged or not is_privileged):
+            return True
+        classes = self._classes
+        if classes is not None:
+            if not classes.enter(user, is_privileged=is_privileged):
+                return self.is_known
+            classes.leave(self)
+        self.is_known = True
+        self.is_privileged = is_privileged
+        self.user = self.key = user
+        return True
+
+    def leave(self) -> None:
+        """Note the end of the connection."""
+        classes, self._classes = self._classes, None
+        if classes is not None:
+            classes.leave(self)
+
+    @property
+    def displacer(self) -> Callable[[], None] | None:
+        """Aborts the connection in favor of another one; None if it is authenticated."""
+        return None if self.is_known or self._classes is None else self._displace
+
+    def _displace(self) -> None:
+        if self._classes is not None:
+            self._classes.abort(self)
 
     @property
     def certificate(self) -> PeerCertificate | None:

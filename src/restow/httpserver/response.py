@@ -78,6 +78,14 @@ class HttpResponse:
         self.close = close
 
 
+def close_awaitable(awaitable: Awaitable[Answer]) -> None:
+    """Close an awaitable that no task will await: coroutines warn otherwise, others hold
+    resources."""
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()
+
+
 def close_unused(answer: Answer) -> None:
     """Close an answer that will not be sent. A stream or a tunnel may hold an in-flight slot or a
     connection, and releases them only when it ends or is closed."""

@@ -37,6 +37,7 @@ from restow.httpserver.response import (
     Answer,
     AppResult,
     HttpResponse,
+    close_awaitable,
     close_unused,
     encode_response,
     encode_stream_head,
@@ -90,7 +91,7 @@ class ResponseWriter(ConnectionWriter):
         self._timer: Timer | None = None
         self._writer: StreamWriter | None = None
         self._pull: PullStream | None = None
-        # Whether the next pieces of the pulled stream wait for the budget of all streams.
+        # Whether the next pieces of the pulled stream wait for the work budget.
         self._pump_pending = False
         self._tunnel: TunnelEnd | None = None
 
@@ -229,13 +230,13 @@ class ResponseWriter(ConnectionWriter):
         try:
             # A write has started by now. Pending ones: up to one per connection, and those of
             # disconnected clients.
-            task = self._shared.tasks.spawn(
+            task = self._shared.tasks.of(self.peer).spawn(
                 name, self._run(awaitable, request, ticket), has_begun=request.is_shielded
             )
             if ticket == self._ticket:
                 self._waiting_for = task
         except (TasksFull, TasksClosed):
-            self._call_back(lambda: _close(awaitable))
+            self._call_back(lambda: close_awaitable(awaitable))
             why = "too many requests wait, please try again"
             self._deliver(self._stopped() if request.is_shielded else self._error(503, why), ticket)
 
@@ -256,7 +257,12 @@ class ResponseWriter(ConnectionWriter):
             answer = self._internal_error(request, error)
         except Exception as error:  # noqa: BLE001  (the boundary of a task: logged inside)
             answer = self._internal_error(request, error)
-        self._deliver(answer, ticket)
+        if isinstance(answer, HttpResponse):
+            self._deliver(answer, ticket)
+        else:
+            # A stream begins with work, and many requests may have awaited the same.
+            peer = self.peer
+            self._shared.work.of(peer).take(partial(self._deliver, answer, ticket), key=peer.key)
 
     def _deliver(self, answer: Answer, ticket: int) -> None:
         request = self._request
@@ -300,7 +306,9 @@ class ResponseWriter(ConnectionWriter):
             stream.close()
             return
         chunked = request.version_minor == 1
-        writer = StreamWriter(self, self._write, chunked=chunked, may_end=stream.may_end)
+        writer = StreamWriter(
+            self, self._write, chunked=chunked, may_end=stream.may_end, later=self.stream_later
+        )
         writer.writable = not self._writing_paused
         self._writer = writer
         try:
@@ -359,10 +367,11 @@ class ResponseWriter(ConnectionWriter):
         return True
 
     def _pump(self) -> None:
-        """Send pieces of a pulled stream, when the budget of all streams allows it."""
+        """Send pieces of a pulled stream, when the work budget of the class allows it."""
         if not self._pump_pending:
             self._pump_pending = True
-            self._shared.streams_budget.take(self._pump_step)
+            peer = self.peer
+            self._shared.work.of(peer).take(self._pump_step, key=peer.key)
 
     def _pump_step(self) -> None:
         """Send pieces until the client is slow or the time is used up; the rest in another step."""
@@ -389,11 +398,24 @@ class ResponseWriter(ConnectionWriter):
                     self._write(encode_chunk(piece) if chunked else piece)
                 if self._monotonic() >= end_seconds:
                     self._pump_pending = True
-                    self._shared.streams_budget.wait(self._pump_step)
+                    self._shared.work.of(self.peer).wait(self._pump_step, key=self.peer.key)
                     return
         except Exception:  # the head was sent already: abort, so that the client sees an error
             logger.exception("the stream of %r failed", request)
             self._transport.abort()
+
+    def _continue_output(self) -> None:
+        """Ask the producer of a pushed stream or a tunnel for more, as the client has read some."""
+        end = self._writer or self._tunnel
+        if end is None or self._writing_paused:
+            return  # it has ended, or became slow again
+        end.writable = True
+        if end.on_writable is not None:
+            self._write_stream(self._call_back, end.on_writable)
+
+    def stream_later(self, work: Callable[[], None]) -> None:
+        peer, step = self.peer, partial(self._write_stream, self._call_back, work)
+        self._shared.work.of(peer).wait(step, key=peer.key)
 
     def stream_overfull(self) -> bool:
         if self._transport.get_write_buffer_size() <= self._shared.limits.write_bytes_max:
@@ -489,11 +511,3 @@ class ResponseWriter(ConnectionWriter):
         except Exception:
             logger.exception("a callback of connection %d failed", self.peer.connection_id)
             self._transport.abort()
-
-
-def _close(awaitable: Awaitable[Answer]) -> None:
-    """Close an awaitable that no task will await: coroutines warn otherwise, others hold
-    resources."""
-    close = getattr(awaitable, "close", None)
-    if close is not None:
-        close()

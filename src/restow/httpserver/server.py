@@ -15,7 +15,7 @@ from typing import Final
 from restow.aio import Runtime, Timer
 from restow.httpserver.connection import ServerConnection
 from restow.httpserver.limits import Limits
-from restow.httpserver.listener_state import Counters, ListenerState
+from restow.httpserver.listener_state import Counters, ListenerState, PendingTasks
 from restow.httpserver.reader import RequestLineCache
 from restow.httpserver.response import (
     App,
@@ -97,7 +97,7 @@ class Listener:
             clock=runtime.clock,
             steps=runtime.steps,
             fatal=runtime.fatal,
-            tasks=runtime.tasks("listener", tasks_max=limits.answers_pending_max),
+            tasks=PendingTasks.of_runtime(runtime, limits),
             counters=Counters() if counters is None else counters,
         )
         listener = cls(shared, tls=tls)
@@ -202,7 +202,7 @@ class Listener:
 
     def _working(self) -> bool:
         # Writes outlive their connections, so tasks and writes without one are checked, too.
-        if len(self._shared.tasks) or self._shared.suspended_writes:
+        if self._shared.tasks.running or self._shared.suspended_writes:
             return True
         return any(connection.busy for connection in self._shared.connections)
 

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull, Timer
+from restow.httpserver.byte_budgets import Share
 from restow.httpserver.connection_writer import ConnectionWriter
 from restow.httpserver.listener_state import ListenerState
 from restow.httpserver.tls_connection import TlsConnection
@@ -33,6 +34,8 @@ NEIGHBOUR_SECONDS: Final = 0.05
 """How often the queues of the other servers are polled."""
 ACCEPTED_AT_ONCE_MAX: Final = 64
 """Connections accepted per poll of another server's queue, and per step when leaving."""
+ACCEPTING: Final = ""
+"""The key of accepts in the work budget, where others are addresses."""
 PAUSE_SECONDS: Final = 0.1
 """Pause when the process has no more file descriptors."""
 
@@ -170,8 +173,8 @@ class SharedPort:
     def _on_readable(self) -> None:
         # The loop calls this in each iteration until the connection is accepted.
         if not self._is_queued:
-            work = self._shared.unauthenticated_work
-            self._is_queued = not work.take(self._accept_some, is_new=True)
+            work = self._shared.work.unauthenticated
+            self._is_queued = not work.take(self._accept_some, key=ACCEPTING, is_new=True)
 
     def _accept_some(self) -> None:
         self._is_queued = False
@@ -228,8 +231,8 @@ class SharedPort:
             secured = TlsConnection(
                 self._tls,
                 self._make,
-                work=shared.unauthenticated_work,
-                share=shared.budgets.share_of(address),
+                work=shared.work,
+                share=Share(shared.budgets.unauthenticated, address),
                 dropped_bytes_max=shared.limits.linger_bytes_max,
             )
             await connect(lambda: secured, accepted)

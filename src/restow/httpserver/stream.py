@@ -6,6 +6,7 @@ the transport cannot take is kept or dropped is up to the producer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
@@ -57,7 +58,7 @@ class StreamWriter:
     """
 
     __slots__ = (
-        *("_channel", "_chunked", "_write"),
+        *("_channel", "_chunked", "_later", "_write"),
         *("closed", "may_end", "on_close", "on_end", "on_writable", "writable"),
     )
 
@@ -68,8 +69,12 @@ class StreamWriter:
         *,
         chunked: bool,
         may_end: bool = True,
+        later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
+        """`later` does work of the producer when the work budget of the connection allows it; a
+        stream without one does it in the next iteration of the event loop."""
         self._channel = channel
+        self._later = later
         self.may_end = may_end
         self._write = write
         self._chunked = chunked
@@ -92,6 +97,14 @@ class StreamWriter:
             return False
         self._write(chunk if self._chunked else decode_chunks(chunk))
         return self.writable
+
+    def do_later(self, work: Callable[[], None]) -> None:
+        """Do work for this stream in a later iteration of the event loop, when the work budget of
+        its connection allows it. It must check whether the stream has ended meanwhile."""
+        if self._later is not None:
+            self._later(work)
+        elif not self.closed:
+            asyncio.get_running_loop().call_soon(work)
 
     def close(self) -> None:
         """End the stream cleanly. The connection stays usable where the protocol allows it."""
@@ -130,7 +143,7 @@ class StreamWriter:
         # The producer holds the writer, and with it the connection and its buffers. If the writer
         # kept a reference to the producer, the memory would be free only after garbage collection
         # of cycles, which is rare in a server.
-        self.on_writable = self.on_close = None
+        self.on_writable = self.on_close = self._later = None
         ended, self.on_end = self.on_end, None
         if ended is not None:
             ended()

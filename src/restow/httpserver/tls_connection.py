@@ -38,9 +38,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
+from restow.httpserver.byte_budgets import Share
 from restow.httpserver.connection_writer import HAS_QUEUED_INPUT, ConnectionWriter
-from restow.httpserver.limits import AddressShare
-from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
+from restow.httpserver.work_budget import WorkBudgets
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 """The data of one TLS record: a read of OpenSSL gives no more than that."""
@@ -76,7 +76,6 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
 
     __slots__ = (
         "_awaits_close_notify",
-        "_charged_bytes",
         "_context",
         "_decrypt",
         "_deliver",
@@ -114,8 +113,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         context: ssl.SSLContext,
         make: Callable[[], ConnectionWriter],
         *,
-        work: UnauthenticatedBudget,
-        share: AddressShare,
+        work: WorkBudgets,
+        share: Share,
         dropped_bytes_max: int,
     ) -> None:
         super().__init__()
@@ -129,10 +128,9 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._protocol: ConnectionWriter | None = None
         # Whether input is decrypted at once: its client is authenticated, and nothing is ending.
         self._is_direct = False
-        # Bytes received and not decrypted, how many of them were charged to the byte budget, and
-        # whether the socket is paused until they are decrypted.
+        # Bytes received and not decrypted, and whether the socket is paused until they are
+        # decrypted.
         self._held = bytearray()
-        self._charged_bytes = 0
         self._is_socket_paused = False
         # Bytes that OpenSSL needs to complete the record whose beginning it was given.
         self._record_bytes = 0
@@ -228,7 +226,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             return
         self._held += data
         if not self._is_queued and not self._reading_paused:
-            if self._is_known:
+            if self._is_privileged:
                 self._receive_held()
             else:
                 self._queue_input()
@@ -242,17 +240,16 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def _charge(self) -> bool:
         """Charge the held bytes of an unauthenticated client to its byte budget; whether the budget
         allows them."""
-        more = len(self._held) - UNCHARGED_BYTES - self._charged_bytes
-        if more <= 0 or self._is_known:
-            return True
-        if not self._share.take(more):
-            return False
-        self._charged_bytes += more
-        return True
+        more = len(self._held) - UNCHARGED_BYTES - self._share.bytes_held
+        return more <= 0 or self._is_known or self._share.take(more, self.abort)
 
     @property
     def _is_known(self) -> bool:
         return self._protocol is not None and self._protocol.peer.is_known
+
+    @property
+    def _is_privileged(self) -> bool:
+        return self._protocol is not None and self._protocol.peer.is_privileged
 
     @property
     def _has_more(self) -> bool:
@@ -291,7 +288,12 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def _queue_input(self) -> None:
         if not self._is_closing:
             self._is_queued = True
-            self._work.take(self._run_queued, is_new=self._protocol is None)
+            protocol, work = self._protocol, self._work
+            if protocol is None:
+                work.unauthenticated.take(self._run_queued, key=self._share.key, is_new=True)
+            else:
+                peer = protocol.peer
+                work.of(peer).take(self._run_queued, key=peer.key)
 
     def _run_queued(self) -> None:
         if not self._is_queued or self._is_closing:
@@ -314,8 +316,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def _release_held(self) -> None:
         """Resume reading of the socket, as no bytes are held any longer, except for a part of a
         record's header."""
-        self._share.give_back(self._charged_bytes)
-        self._charged_bytes = 0
+        self._share.release()
         if self._is_socket_paused:
             self._is_socket_paused = False
             if not self.is_closing():
@@ -435,10 +436,14 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         """Process the held bytes in another iteration of the event loop."""
         self._is_queued = True
         self._is_direct = False
-        if self._is_known:
+        protocol = self._protocol
+        if protocol is None:
+            self._work.unauthenticated.wait(self._run_queued, key=self._share.key, is_new=True)
+        elif protocol.peer.is_privileged:
             asyncio.get_running_loop().call_soon(self._run_queued)
         else:
-            self._work.wait(self._run_queued)
+            peer = protocol.peer
+            self._work.of(peer).wait(self._run_queued, key=peer.key)
 
     def _fail(self, error: Exception) -> None:
         """Send the alert that OpenSSL has made, if any, and close."""

@@ -26,6 +26,8 @@ class TunnelChannel(Protocol):
 
     def tunnel_done(self) -> None: ...
 
+    def stream_later(self, work: Callable[[], None]) -> None: ...
+
     def stream_abort(self) -> None: ...
 
 
@@ -66,6 +68,11 @@ class TunnelEnd:
         """Whether more is unsent than any client may leave unsent. If so, the connection is
         ending."""
         return self.closed or self._channel.stream_overfull()
+
+    def do_later(self, work: Callable[[], None]) -> None:
+        """Like that of a stream."""
+        if not self.closed:
+            self._channel.stream_later(work)
 
     def pause(self) -> None:
         """Stop reading from the client."""

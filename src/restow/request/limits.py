@@ -28,7 +28,7 @@ from restow.httpserver.long_answers import follow_answer
 from restow.httpserver.response import Answer
 from restow.httpserver.stream import PushStream
 from restow.httpserver.tunnel import Tunnel
-from restow.request.context import Context, User
+from restow.request.context import ANONYMOUS, Context
 from restow.request.parameters import DEADLINES, Deadlines
 from restow.request.request_info import RequestInfo
 from restow.request.slots import Slot, SlotPool
@@ -38,6 +38,7 @@ WRITES_MAX_DEFAULT: Final = 200
 STREAMS_MAX_DEFAULT: Final = 9_000
 """Below the limit of connections, so that other requests still get some."""
 STREAMS_PER_USER_MAX_DEFAULT: Final = 1_000
+UNAUTHENTICATED_MAX_DEFAULT: Final = 100
 
 _READS: Final = frozenset({"get", "list", "head", "options"})
 _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
@@ -52,6 +53,8 @@ class InFlightOptions:
     writes_max: int = WRITES_MAX_DEFAULT
     streams_max: int = STREAMS_MAX_DEFAULT
     streams_per_user_max: int = STREAMS_PER_USER_MAX_DEFAULT
+    unauthenticated_max: int = UNAUTHENTICATED_MAX_DEFAULT
+    """Requests without a user, most of which wait for a remote authenticator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,34 +81,40 @@ class InFlight:
             is_of_streams=True,
         )
 
+        self.unauthenticated = SlotPool(options.unauthenticated_max, monotonic)
+        """Not of a user, so that requests without one use up no slots of users. The addresses share
+        it as users do other pools."""
+
     def check(self, context: Context) -> None:
         """Raise 429 for a request that would get no slot if it had to wait."""
-        user = context.user
-        slot = context.slot
-        if slot is not None:
-            self._check_moved(slot, user)
-        elif not user.is_master:
-            pool = context.pool = self.pool_of(context.info)
-            if pool is not None and not pool.has_slot_for(user.name):
-                raise refusal(pool)
+        if context.user.is_master:
+            if context.slot is not None:
+                context.slot.leave()
+            return
+        pool = context.pool = self.pool_of(context)
+        if context.slot is not None:
+            # Taken before authentication: now it is one of the authenticated user.
+            if not context.slot.move_to(pool, _holder(context)):
+                raise status.too_many_requests()
+        elif pool is not None and not pool.has_slot_for(_holder(context)):
+            raise refusal(pool)
 
     def take(self, context: Context) -> Slot | None:
         """Take the slot of a request that was just checked and has to wait."""
         if context.slot is None and not context.user.is_master:
-            pool = context.pool or self.pool_of(context.info)
+            pool = context.pool or self.pool_of(context)
             if pool is not None:
-                context.slot = pool.take(context.user.name)
+                context.slot = pool.take(_holder(context))
         return context.slot
 
-    def _check_moved(self, slot: Slot, user: User) -> None:
-        """Transfer a slot that was taken before authentication to the authenticated user."""
-        if user.is_master:
-            slot.leave()
-        elif not slot.move_to(user.name):
-            raise status.too_many_requests()
-
-    def pool_of(self, info: RequestInfo) -> SlotPool | None:
+    def pool_of(self, context: Context) -> SlotPool | None:
         """The pool of a request; None if it needs no slot."""
+        pool = self._pool_of_user(context.info)
+        if pool is not None and context.user is ANONYMOUS:
+            return self.unauthenticated
+        return pool
+
+    def _pool_of_user(self, info: RequestInfo) -> SlotPool | None:
         if info.is_long:
             return self.streams
         if info.verb not in _READS:
@@ -113,6 +122,13 @@ class InFlight:
         if not info.is_resource and info.path.strip("/").partition("/")[0] in _HEALTH:
             return None
         return None if _is_election(info) else self.reads
+
+
+def _holder(context: Context) -> str:
+    """Who holds the slot of a request: its user, or its address while it has none."""
+    if context.user is ANONYMOUS:
+        return context.request.peer.address
+    return context.user.name
 
 
 def _is_election(info: RequestInfo) -> bool:
@@ -134,7 +150,7 @@ def refusal(pool: SlotPool) -> StatusError:
 def hold_slot(answer: Answer, slot: Slot) -> Answer:
     """Return the response unchanged. A long-running stream or tunnel releases the slot when it
     ends, any other response releases it now."""
-    if slot.is_of_stream and isinstance(answer, PushStream | Tunnel):
+    if isinstance(answer, PushStream | Tunnel):
         follow_answer(answer, ended=slot.leave)
     else:
         slot.leave()

@@ -23,23 +23,19 @@ class Slot:
         self._pool: SlotPool | None = pool
         self.user = user
 
-    @property
-    def is_of_stream(self) -> bool:
-        """Whether it is held for the duration of a stream."""
-        return self._pool is not None and self._pool.is_of_streams
-
     def leave(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.give_back(self.user)
 
-    def move_to(self, user: str) -> bool:
-        """Transfer the slot to another user. If that user may have none, release it and return
-        False."""
-        pool = self._pool
-        if pool is None or user == self.user:
+    def move_to(self, pool: SlotPool | None, user: str) -> bool:
+        """Exchange the slot for one of a user in a pool, if any. If that user may have none,
+        release it and return False."""
+        if self._pool is None or (pool is self._pool and user == self.user):
             return True
         self.leave()
+        if pool is None:
+            return True
         if not pool.has_slot_for(user):
             return False
         self._pool, self.user = pool, user

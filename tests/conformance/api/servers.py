@@ -25,7 +25,7 @@ from restow.apiserver.service_accounts import AccountRules
 from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.interface import Keys
 from restow.endpoints.app import Barrier, open_barrier
-from restow.httpserver import Listener
+from restow.httpserver import Limits, Listener, TlsMaterial
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
 from restow.registry.catalog import Catalog, release_catalog
 from restow.registry.committer import Sealed
@@ -114,6 +114,8 @@ async def start_server(
     audit: Audit | None = None,
     mirror: Mirror | None = None,
     keys: Keys | None = None,
+    listener_limits: Limits | None = None,
+    tls: TlsMaterial | None = None,
 ) -> RunningServer:
     runtime = runtime or Runtime.system()
     assembly = await assemble(
@@ -145,6 +147,8 @@ async def start_server(
         refused=assembly.app.refused,
         quick=assembly.app.quick,
         error_body=error_body,
+        limits=listener_limits,
+        tls=tls,
     )
     client = ApiClient(listener.port, token=TOKEN)
     return RunningServer(assembly, listener, client, storage)

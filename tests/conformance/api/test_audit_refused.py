@@ -65,6 +65,22 @@ async def test_invalid_paths_are_recorded_with_their_sender(tmp_path: Path, path
     assert event["sourceIPs"] == ["127.0.0.1"]
 
 
+async def test_the_sender_of_an_invalid_path_counts(tmp_path: Path) -> None:
+    """A connection whose first request has an invalid path is one of its authenticated sender, and
+    no longer counts when it has ended."""
+    async with audited(tmp_path, *DEFAULT) as server:
+        classes = server.running.listener._shared.classes
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.running.port)
+        writer.write(request("GET /api/v1/./secrets HTTP/1.1", HOST, JANE))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await reader.readuntil(b"\r\n\r\n")
+            assert (classes.by_user, classes.unauthenticated) == ({"jane": 1}, 0)
+            writer.close()
+            while classes.by_user:  # noqa: ASYNC110 - the end of a connection has no event
+                await asyncio.sleep(0.005)
+    assert (classes.authenticated, classes.unauthenticated, classes.privileged) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("lines", "user"),
     [

@@ -4,19 +4,22 @@ released."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from restow.admission import Attributes, WriteOf
 from restow.apiserver.build_inputs import AuthParts
 from restow.authentication import Authentication, TokenAuthenticator
+from restow.httpserver import Limits, TlsFiles, TlsMaterial
 from restow.request.context import User
 from restow.request.limits import InFlight, RequestLimits
 from restow.request.request_info import RequestInfo
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import RunningServer, start_server
 from tests.support.api_client import ApiClient
+from tests.support.certificates import CertificateFiles
 
 WAIT_SECONDS = 10.0
 USERS = ("alice", "bob", "carol")
@@ -60,9 +63,10 @@ class Limited:
 
     server: RunningServer
     hold: Hold
+    tls: ssl.SSLContext | None = None
 
     def client(self, user: str) -> ApiClient:
-        return ApiClient(self.server.port, token=user)
+        return ApiClient(self.server.port, token=user, tls=self.tls)
 
     @property
     def in_flight(self) -> InFlight:
@@ -77,17 +81,35 @@ class Limited:
 
 
 @asynccontextmanager
-async def limited(limits: RequestLimits) -> AsyncIterator[Limited]:
-    """Such a server; at its end all slots must be free."""
-    users = {name: User(name) for name in USERS}
+async def limited(
+    limits: RequestLimits | None = None,
+    *,
+    listener_limits: Limits | None = None,
+    names: Sequence[str] = USERS,
+    certificates: CertificateFiles | None = None,
+) -> AsyncIterator[Limited]:
+    """Such a server, over TLS if it has certificates; at its end all slots must be free."""
+    users = {name: User(name) for name in names}
+    tls, material = None, None
+    if certificates is not None:
+        tls = ssl.create_default_context(cafile=certificates.ca_file)
+        files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+        material = TlsMaterial(files)
     tokens = TokenAuthenticator({**users, MASTER: User(MASTER, ("system:masters",))})
     auth_parts = AuthParts(authentication=Authentication([tokens]), authorizer=AllowAll())
     storage, hold = MemoryStorage(), Hold()
-    server = await start_server(storage, admission=[hold], auth_parts=auth_parts, limits=limits)
-    server.client = ApiClient(server.port, token=MASTER)
+    server = await start_server(
+        storage,
+        admission=[hold],
+        auth_parts=auth_parts,
+        limits=limits,
+        listener_limits=listener_limits,
+        tls=material,
+    )
+    server.client = ApiClient(server.port, token=MASTER, tls=tls)
     try:
         await server.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
-        made = Limited(server, hold)
+        made = Limited(server, hold, tls)
         yield made
         hold.go.set()
         await until(lambda: made.slots_taken == [0, 0, 0])

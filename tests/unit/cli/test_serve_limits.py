@@ -30,15 +30,28 @@ def test_words() -> None:
         *("--max-requests-inflight", "4", "--max-mutating-requests-inflight", "0"),
         *("--max-watches", "5", "--max-watches-per-user", "6"),
         *("--max-connections", "7", "--max-connections-per-address", "3"),
+        *("--max-unauthenticated-connections", "8", "--max-privileged-connections", "9"),
         *("--request-timeout", "5m", "--min-request-timeout", "90"),
     )
     limits, listener = request_limits(found), listener_limits(found)
     assert (limits.in_flight.reads_max, limits.in_flight.writes_max) == (4, 0)
     assert (limits.in_flight.streams_max, limits.in_flight.streams_per_user_max) == (5, 6)
     assert (listener.connections_max, listener.connections_per_address_max) == (7, 3)
+    assert listener.connections_per_user_max == 1
+    assert (listener.unauthenticated_connections_max, listener.privileged_connections_max) == (8, 9)
     assert (limits.deadlines.request_seconds, limits.deadlines.watch_seconds) == (300, 90)
     assert limits.deadlines.write_seconds == 34
     assert request_limits(options("--request-timeout", "5")).deadlines.write_seconds == 5
+
+
+def test_few_file_descriptors() -> None:
+    """Each class of connections has a share of the file descriptors, so that none can use up those
+    of another; without a limit for a user, each has a fifth of the connections."""
+    found = listener_limits(LimitOptions(), files_max=1024)
+    classes = found.unauthenticated_connections_max + found.privileged_connections_max
+    assert found.connections_max + classes + found.handshakes_max == 1024 * 7 // 8
+    assert found.connections_per_user_max == found.connections_max // 5
+    assert listener_limits(LimitOptions(connections_per_user_max=3)).connections_per_user_max == 3
 
 
 @pytest.mark.parametrize(

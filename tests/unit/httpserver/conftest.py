@@ -215,7 +215,11 @@ async def harness() -> AsyncIterator[Harness]:
         assert listener.counters.answers_pending == 0
         assert listener.counters.streams_open == 0
         assert listener._shared.budgets.bytes_held == 0
-        assert listener._shared.budgets.by_address == {}
+        classes = listener._shared.classes
+        assert (classes.unauthenticated, classes.authenticated, classes.privileged) == (0, 0, 0)
+        assert classes.by_user == {}
+        assert listener._shared.addresses == {}
+        assert listener._shared.tasks.running == 0
 
 
 def short(**limits: Any) -> Limits:

@@ -88,12 +88,12 @@ async def test_pipelined_requests_that_take_long(harness: Harness) -> None:
             asyncio.get_running_loop().call_soon(count)
 
     def take_long(request: HttpRequest) -> HttpResponse:
-        request.peer.is_known = True
+        request.peer.admit("someone", is_privileged=False)
         seen.append(iterations)
         return HttpResponse(200)
 
     harness.app.paths["/"] = take_long
-    await harness.start(limits=short(pipelined_seconds=1e-9))
+    await harness.start(limits=short(pipelined_seconds=1e-9, authenticated_work_seconds=1e-9))
     client = await harness.connect()
     count()
     client.send(request_bytes("GET", "/") * 5)
@@ -177,7 +177,7 @@ async def test_shielded_work_is_finished(harness: Harness) -> None:
 
 async def test_too_many_answers_are_waited_for(harness: Harness) -> None:
     """Over the limit on pending responses a request gets a 503 with Retry-After."""
-    await harness.start(limits=short(answers_pending_max=1))
+    await harness.start(limits=short(unauthenticated_answers_pending_max=1))
     harness.app.paths["/"] = lambda _: later(b"late", 0.3)
     first, second = await harness.connect(), await harness.connect()
     first.get()

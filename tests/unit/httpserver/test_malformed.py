@@ -199,7 +199,7 @@ async def test_a_large_head(harness: Harness) -> None:
     connection was authenticated, the limit is 64 KiB."""
 
     def authenticated(request: HttpRequest) -> HttpResponse:
-        request.peer.is_known = True
+        request.peer.admit("someone", is_privileged=False)
         return HttpResponse(200)
 
     harness.app.paths["/known"] = authenticated

@@ -35,7 +35,7 @@ class Knowing(Recorder):
     """An application that authenticates every client."""
 
     def __call__(self, request: HttpRequest) -> Any:
-        request.peer.is_known = True
+        request.peer.admit("someone", is_privileged=False)
         return super().__call__(request)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.httpserver import Limits, Peer
-from restow.httpserver.limits import Budgets
+from restow.httpserver.byte_budgets import Budgets
 from restow.httpserver.reader import RequestReader
 from restow.httpserver.request_head import HeadParser, RequestRefused
 
@@ -22,7 +22,7 @@ LIMITS = Limits(
 def known_peer() -> Peer:
     """The peer of an authenticated connection."""
     peer = Peer(1)
-    peer.is_known = True
+    peer.admit("someone", is_privileged=False)
     return peer
 
 
@@ -319,7 +319,7 @@ def test_unauthenticated_connections_have_a_budget_of_their_own() -> None:
     assert not is_refused(two, head)
     for reader in (two, other, known):
         reader.close()
-    assert (budgets.bytes_held, budgets.by_address) == (0, {})
+    assert (budgets.bytes_held, budgets.unauthenticated.keys) == (0, ())
 
 
 def test_held_bytes_return_to_their_budget() -> None:
@@ -330,23 +330,25 @@ def test_held_bytes_return_to_their_budget() -> None:
     reader.feed(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n" + b"x" * 50)
     for _ in range(2):
         assert reader.next_request(0.0) is None
-    peer.is_known = True
+    peer.admit("someone", is_privileged=False)
     reader.feed(b"x" * 30)
     assert reader.next_request(0.0) is None
     assert (budgets.unauthenticated.bytes_held, budgets.authenticated.bytes_held) == (80, 0)
     reader.feed(b"x" * 10)
     assert reader.next_request(0.0) is not None
-    assert (budgets.bytes_held, budgets.by_address) == (0, {})
+    assert (budgets.bytes_held, budgets.unauthenticated.keys) == (0, ())
 
 
 def test_heads_are_shorter_until_a_request_is_authenticated() -> None:
     """64 KiB before, 1 MiB afterwards, in one piece or in several."""
-    limits, peer = Limits(), Peer(1)
+    limits = Limits()
     too_long = "the header lines are over 65536 bytes, the limit until a request is authenticated"
     head = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n"
     for pieces in ([head], [head[:50_000], head[50_000:]], [head[:70_000], head[70_000:]]):
+        peer = Peer(1)
         for is_known in (False, True):
-            peer.is_known = is_known
+            if is_known:
+                peer.admit("someone", is_privileged=False)
             reader = RequestReader(limits, budgets=Budgets(limits), peer=peer)
             refusal = refusal_of(reader, pieces)
             assert refusal == (None if is_known else (431, too_long))

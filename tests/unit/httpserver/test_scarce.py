@@ -22,7 +22,7 @@ HALF_A_CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32
 
 
 def known(request: HttpRequest) -> HttpResponse:
-    request.peer.is_known = True
+    request.peer.admit("someone", is_privileged=False)
     return HttpResponse(200, b"known")
 
 
@@ -33,9 +33,9 @@ async def asked(client: Client, path: str) -> int:
 
 async def test_new_connections_displace_unauthenticated_ones(harness: Harness) -> None:
     """At the limit a new connection replaces the oldest unauthenticated one; authenticated ones
-    stay open."""
+    stay open, and do not count."""
     harness.app.paths["/known"] = known
-    listener = await harness.start(limits=short(connections_max=4))
+    listener = await harness.start(limits=short(unauthenticated_connections_max=3))
     first = await harness.connect()
     assert await asked(first, "/known") == 200
     unauthenticated = [await harness.connect() for _ in range(3)]
@@ -47,14 +47,14 @@ async def test_new_connections_displace_unauthenticated_ones(harness: Harness) -
         assert await asked(client, "/known") == 200
     assert listener.counters.connections_displaced == 1
     last = await harness.connect()
-    assert (await last.answer()).status == 503
+    assert await asked(last, "/") == 200
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Le"])
 async def test_a_flood_of_silent_connections(harness: Harness, begun: bytes) -> None:
     """However many connections send nothing or half a request, a client with a request is
     served."""
-    listener = await harness.start(limits=short(connections_max=20))
+    listener = await harness.start(limits=short(unauthenticated_connections_max=20))
     for _ in range(60):
         client = await harness.connect()
         if begun:
@@ -76,7 +76,7 @@ async def test_connections_in_use_are_not_displaced(harness: Harness) -> None:
 
     harness.app.paths["/watch"] = lambda _: PushStream(200, writers.append)
     harness.app.paths["/work"] = lambda _: work()
-    await harness.start(limits=short(connections_max=2))
+    await harness.start(limits=short(unauthenticated_connections_max=2))
     watcher, worker = await harness.connect(), await harness.connect()
     watcher.get("/watch")
     await watcher.reader.readuntil(b"\r\n\r\n")
@@ -170,7 +170,7 @@ async def test_connections_from_one_address(harness: Harness) -> None:
         await client.close()
     await until(lambda: listener.counters.connections_open == 0)
     assert listener._shared.addresses == {}
-    assert listener._shared.unauthenticated == {}
+    assert listener._shared.classes.unauthenticated == 0
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])
@@ -228,7 +228,7 @@ async def test_authenticated_connections_may_be_rejected_often(
     invalid does."""
 
     def refuse(request: HttpRequest) -> HttpResponse:
-        request.peer.is_known = True
+        request.peer.admit("someone", is_privileged=False)
         return HttpResponse(status)
 
     harness.app.paths["/no"] = refuse
@@ -275,7 +275,7 @@ async def test_work_abandoned_early(harness: Harness) -> None:
     """Work of a client that disconnects at once is cancelled where it waits, and work without a
     task is closed."""
     ended: list[str] = []
-    listener = await harness.start(limits=short(answers_pending_max=1))
+    listener = await harness.start(limits=short(unauthenticated_answers_pending_max=1))
     harness.app.paths["/"] = lambda _: Work(ended)
     first, second = await harness.connect(), await harness.connect()
     first.get("/")
@@ -284,10 +284,10 @@ async def test_work_abandoned_early(harness: Harness) -> None:
     assert (await second.answer()).status == 503
     assert ended == ["begun", "closed"]
     await first.close()
-    await until(lambda: not len(listener._shared.tasks))
+    await until(lambda: not listener._shared.tasks.running)
     connection = harness.connection
     ended.clear()
     connection.data_received(request_bytes("GET", "/"))
     connection.eof_received()
-    await until(lambda: not len(listener._shared.tasks))
+    await until(lambda: not listener._shared.tasks.running)
     assert ended == ["begun", "cancelled"]

@@ -266,6 +266,47 @@ async def test_others_are_served_during_a_list(harness: Harness) -> None:
         assert (await client.answer()).body == b"x" * 40
 
 
+@pytest.mark.parametrize("seconds", [1e-9, 1.0])
+async def test_a_stream_that_goes_on_lets_others_have_their_turn(
+    harness: Harness, seconds: float
+) -> None:
+    """A producer that always has more does one step per turn, never one inside another, and a
+    request of another user is handled meanwhile; it stops when its stream ends."""
+    steps, depths = 0, [0]
+
+    def stream(request: HttpRequest) -> PushStream:
+        request.peer.admit("producer", is_privileged=False)
+        return PushStream(200, go_on)
+
+    def go_on(writer: StreamWriter) -> None:
+        nonlocal steps
+        if writer.closed:
+            return
+        steps += 1
+        depths.append(depths[-1] + 1)
+        writer.do_later(lambda: go_on(writer))
+        depths.append(depths[-1] - 1)
+
+    def other(request: HttpRequest) -> HttpResponse:
+        request.peer.admit("other", is_privileged=False)
+        return HttpResponse(200, b"%d" % steps)
+
+    harness.app.paths |= {"/watch": stream, "/other": other}
+    listener = await harness.start(limits=short(authenticated_work_seconds=seconds))
+    producer, client = await harness.connect(), await harness.connect()
+    await open_watch(producer)
+    before = 0
+    for _ in range(3):
+        client.get("/other")
+        now = int((await client.answer()).body)
+        assert now > before
+        before = now
+    assert max(depths) == 1
+    await producer.close()
+    await until(lambda: listener.counters.streams_open == 0)
+    await until(lambda: not len(listener._shared.work.authenticated))
+
+
 async def test_a_client_that_leaves_between_two_steps(harness: Harness) -> None:
     """A list that waits for the budget of streams is closed with its connection."""
     closed: list[bool] = []

@@ -384,7 +384,8 @@ async def test_held_input_is_processed_later(
         answer = promised()
 
         def first(request: HttpRequest, answer: Any = answer, known: bool = is_known) -> Any:
-            request.peer.is_known = known
+            if known:
+                request.peer.admit("someone", is_privileged=False)
             return answer
 
         harness.app.paths["/"] = first
@@ -535,7 +536,8 @@ async def test_changes_of_keys(
         flood = key_updates(tmp_path / str(count), client.tls, count)
         client.writer.write(last)
         await until(lambda: open_count(harness) == 1)
-        harness.connection.peer.is_known = is_known
+        if is_known:
+            harness.connection.peer.admit("someone", is_privileged=False)
         given: list[int] = []
         secured = harness.connection._transport
         assert isinstance(secured, TlsConnection)

@@ -109,7 +109,8 @@ async def test_floods_without_data(
     sealer = await greet(client, context, tmp_path / "keys")
     client.send(sealer.seal(GET))
     await until(lambda: len(harness.app.seen) == 1)
-    harness.connection.peer.is_known = is_known
+    if is_known:
+        harness.connection.peer.admit("alice", is_privileged=False)
     secured = harness.connection._transport
     decrypt, calls = secured._decrypt, []  # type: ignore[attr-defined]
 

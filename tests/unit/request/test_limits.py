@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,7 +145,7 @@ def test_pool_of_requests(method: str, target: str, pool: str | None) -> None:
     none."""
     flights = InFlight(Time())
     expected = None if pool is None else getattr(flights, pool)
-    assert flights.pool_of(parse_request(method, target)) is expected
+    assert flights.pool_of(context_of(ALICE, method, target)) is expected
 
 
 def test_masters_are_exempt() -> None:
@@ -163,21 +165,38 @@ def test_masters_are_exempt() -> None:
 
 
 def test_a_slot_taken_before_authentication() -> None:
-    """A request that waits for authentication holds an anonymous slot, which is then
-    transferred."""
+    """A request that waits for authentication holds a slot of the unauthenticated pool, which is
+    then exchanged for one of its user."""
     flights = InFlight(Time(), InFlightOptions(reads_max=2))
     for user, holders in ((ALICE, {"alice": 1}), (MASTER, {})):
         context = context_of(ANONYMOUS, "GET", "/api/v1/pods")
         flights.check(context)
         slot = flights.take(context)
         assert slot is not None
-        assert flights.reads.held == {ANONYMOUS.name: 1}
+        assert (flights.unauthenticated.taken, flights.reads.taken) == (1, 0)
         context.user = user
         flights.check(context)
-        assert flights.take(context) is slot
-        assert flights.reads.held == holders
+        assert flights.take(context) is slot or user is MASTER
+        assert (flights.unauthenticated.taken, flights.reads.held) == (0, holders)
         slot.leave()
     assert flights.reads.taken == 0
+
+
+@pytest.mark.parametrize("target", ["/api/v1/pods", "/api/v1/pods?watch=1"])
+def test_unauthenticated_requests_use_no_slots_of_users(target: str) -> None:
+    """They have a pool of their own, shared by address: when it is used up, users still have all
+    their slots."""
+    limits = InFlightOptions(reads_max=1, streams_max=1, unauthenticated_max=2)
+    flights = InFlight(Time(), limits)
+    for _ in range(2):
+        context = context_of(ANONYMOUS, "GET", target)
+        flights.check(context)
+        assert flights.take(context) is not None
+    with pytest.raises(StatusError) as refused:
+        flights.check(context_of(ANONYMOUS, "GET", target))
+    assert refused.value.code == 429
+    flights.check(context_of(ALICE, "GET", target))
+    assert flights.unauthenticated.held == {"": 2}
 
 
 class Channel:
@@ -195,6 +214,8 @@ class Channel:
     def tunnel_resume(self) -> None: ...
 
     def tunnel_done(self) -> None: ...
+
+    def stream_later(self, work: Callable[[], None]) -> None: ...
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "cut"])

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from restow.httpserver import Headers, HttpRequest, Limits, Peer, PushStream
-from restow.httpserver.limits import Budgets
+from restow.httpserver.byte_budgets import Budgets
 from restow.httpserver.reader import RequestLineCache, RequestReader
 from restow.registry.catalog import builtin_catalog
 from restow.request.routes import ROUTES_MAX, Routes
