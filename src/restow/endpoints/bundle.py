@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
-from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
+from restow.aio import Clock, InvariantViolation, Tasks, TasksClosed, TasksFull, Timer
 from restow.apimachinery import status
 from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
 from restow.httpserver import (
+    Answer,
     AppResult,
     Headers,
     HttpRequest,
     HttpResponse,
     PushStream,
     StreamWriter,
+    close_awaitable,
     close_unused,
     header_block,
 )
@@ -112,14 +115,31 @@ class _Bundle:
         self._timer = self._clock.call_later(seconds, self._timed_out)
         self._channels = [_Channel(number, self) for number in range(len(requests))]
         for channel, request in zip(self._channels, requests, strict=True):
-            try:
-                self._tasks.spawn("bundled watch", self._begin(channel, request))
-            except (TasksFull, TasksClosed):
-                channel.fail(status.unavailable("too many requests wait", retry_after_seconds=1))
+            # As one of the requests that its sender might have sent separately.
+            self._outer.do_later(partial(self._begin, channel, request))
 
-    async def _begin(self, channel: _Channel, request: HttpRequest) -> None:
-        result = self._app(request)
-        answer = await result if isinstance(result, Awaitable) else result
+    def _begin(self, channel: _Channel, request: HttpRequest) -> None:
+        """Call the application, unless the response has ended while this was queued."""
+        if self._outer.closed:
+            return
+        try:
+            result = self._app(request)
+        except InvariantViolation as violation:
+            self._tasks.spawn("bundled watch", _fail(violation))  # its owner ends the process
+            return
+        if not isinstance(result, Awaitable):
+            self._open(channel, result)
+            return
+        try:
+            self._tasks.spawn("bundled watch", self._await(channel, result))
+        except (TasksFull, TasksClosed):
+            close_awaitable(result)
+            channel.fail(status.unavailable("too many requests wait", retry_after_seconds=1))
+
+    async def _await(self, channel: _Channel, result: Awaitable[Answer]) -> None:
+        self._open(channel, await result)
+
+    def _open(self, channel: _Channel, answer: Answer) -> None:
         if self._outer.closed:
             close_unused(answer)
         elif isinstance(answer, PushStream):
@@ -134,6 +154,10 @@ class _Bundle:
         else:
             close_unused(answer)
             channel.fail(status.internal("a watch was not answered by a stream"))
+
+    def do_later(self, work: Callable[[], None]) -> None:
+        """Do work of one watch when the work budget of the connection allows it."""
+        self._outer.do_later(work)
 
     def send(self, number: int, lines: bytes) -> None:
         """Send complete lines of one watch."""
@@ -183,6 +207,10 @@ class _Bundle:
         self._outer.abort()
 
 
+async def _fail(violation: InvariantViolation) -> None:
+    raise violation
+
+
 class _Channel:
     """The connection of one watch, as its stream uses it."""
 
@@ -190,7 +218,7 @@ class _Channel:
         self.number = number
         self._owner = owner
         # Unchunked: its output is a part of the chunks of the outer response.
-        self.writer = StreamWriter(self, self._write, chunked=False)
+        self.writer = StreamWriter(self, self._write, chunked=False, later=owner.do_later)
 
     def _write(self, lines: bytes) -> None:
         self._owner.send(self.number, lines)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import Final
 
@@ -38,8 +38,18 @@ RELOAD_SECONDS: Final = 0.2
 FUTURE_POLL_SECONDS: Final = 0.1
 BACKFILL_SECONDS_MAX: Final = 5.0
 
-WOKEN_AT_ONCE: Final = 100
+WOKEN_AT_ONCE_MAX: Final = 100
 """Limit of the readers that are resumed in one iteration of the event loop."""
+WOKEN_SECONDS: Final = 0.001
+"""When these took longer in one iteration, fewer are resumed in the next."""
+
+WOKEN_BEFORE_NEXT: Final = 25
+"""Readers that are resumed before the store is asked for those that came meanwhile."""
+
+_Reader = tuple[str, asyncio.Future[None]]
+"""Whose turn it is, and what it awaits."""
+_Ready = tuple[str, asyncio.Future[None], StorageError | None]
+"""The same with the outcome."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +70,10 @@ class Caches:
         """By root, after `forget`: the splicer for the next load, whichever caller starts it."""
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiting_count = 0
-        self._readers: deque[asyncio.Future[None]] = deque()
+        self._readers: list[_Reader] = []
         """Reads that wait until the caches are up to date."""
         self._freshening = False
+        self._woken_at_once = WOKEN_AT_ONCE_MAX
         self._reloads = 0
         self._backfilling = asyncio.Lock()  # one at a time: a backfill holds events in memory
         self._blocked: StoreReplaced | None = None
@@ -81,7 +92,8 @@ class Caches:
     async def close(self) -> None:
         await self._tasks.close()
         # The task that would resume the readers may have been cancelled before it started.
-        _wake(self._readers, StorageClosed("the server is shutting down"), len(self._readers))
+        readers, self._readers = self._readers, []
+        _wake(_in_turn([], readers, StorageClosed("the server is shutting down")), len(readers))
         await self._watch.close()
         for _, _, waiter in self._waiting:
             waiter.cancel()
@@ -139,10 +151,13 @@ class Caches:
         revision = self._revision_now()
         return cache if revision is not None and revision <= self.position else None
 
-    async def freshen(self) -> None:
-        """Wait until the caches contain every write acknowledged before this call."""
+    async def freshen(self, turn: str = "") -> None:
+        """Wait until the caches contain every write acknowledged before this call.
+
+        Readers take turns by `turn`, the name of a user; those without one are first.
+        """
         reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._readers.append(reader)
+        self._readers.append((turn, reader))
         if not self._freshening:
             self._freshening = True
             self._tasks.spawn("freshen", self._freshen())
@@ -150,26 +165,43 @@ class Caches:
 
     async def _freshen(self) -> None:
         """Ask the store once for all waiting readers, and again for readers that came meanwhile."""
-        readers: deque[asyncio.Future[None]] = deque()
+        ready: list[_Ready] = []
+        asking: list[_Reader] = []
+        woken = 0
         try:
-            while self._readers:
-                # Readers that arrive from here on need a new request to the store.
-                readers, self._readers = self._readers, deque()
-                error = None
-                try:
-                    await self.reach(await self._storage.revision())
-                except StorageError as failed:
-                    error = failed
-                while readers:
-                    _wake(readers, error, WOKEN_AT_ONCE)
-                    # Readers that have just sent their next request join the next batch: one
-                    # request to the store costs as much as several replies.
-                    await self._clock.sleep(0)
+            while self._readers or ready:
+                if self._readers and (not ready or woken >= WOKEN_BEFORE_NEXT):
+                    # Readers that arrive from here on need a new request to the store.
+                    asking, self._readers = self._readers, []
+                    outcome = await self._reach_newest()
+                    ready = _in_turn(ready, asking, outcome)
+                    asking, woken = [], 0
+                begin = self._clock.monotonic()
+                _wake(ready, self._woken_at_once)
+                woken += self._woken_at_once
+                # Readers that have just sent their next request join the next batch: one request to
+                # the store costs as much as several replies.
+                await self._clock.sleep(0)
+                self._pace(self._clock.monotonic() - begin)
         finally:
             self._freshening = False
-            readers += self._readers
-            self._readers = deque()
-            _wake(readers, StorageClosed("the server is shutting down"), len(readers))
+            left, self._readers = asking + self._readers, []
+            ready = _in_turn(ready, left, StorageClosed("the server is shutting down"))
+            _wake(ready, len(ready))
+
+    async def _reach_newest(self) -> StorageError | None:
+        try:
+            await self.reach(await self._storage.revision())
+        except StorageError as failed:
+            return failed
+        return None
+
+    def _pace(self, taken_seconds: float) -> None:
+        """Resume fewer readers at once if their next steps, such as long lists, take long."""
+        if taken_seconds > WOKEN_SECONDS:
+            self._woken_at_once = max(1, self._woken_at_once // 2)
+        else:
+            self._woken_at_once = min(WOKEN_AT_ONCE_MAX, self._woken_at_once * 2)
 
     async def reach_future(self, revision: int) -> None:
         """Wait until the store and the caches reach a revision that may not exist yet.
@@ -387,9 +419,26 @@ def resource_key(root: str) -> str:
     return root[len(OBJECTS_PREFIX) : -1]
 
 
-def _wake(readers: deque[asyncio.Future[None]], error: StorageError | None, count_max: int) -> None:
-    for _ in range(min(count_max, len(readers))):
-        reader = readers.popleft()
+def _in_turn(
+    ready: list[_Ready], readers: list[_Reader], error: StorageError | None
+) -> list[_Ready]:
+    """All readers in the reverse order in which they are resumed: first those without a turn, then
+    one of each user, and so on."""
+    seen: Counter[str] = Counter()
+    placed: list[tuple[tuple[bool, int], _Ready]] = []
+    for turn, reader, outcome in (
+        *reversed(ready),
+        *((turn, reader, error) for turn, reader in readers),
+    ):
+        placed.append(((turn != "", seen[turn]), (turn, reader, outcome)))
+        seen[turn] += 1
+    placed.sort(key=lambda each: each[0])
+    return [each for _, each in reversed(placed)]
+
+
+def _wake(ready: list[_Ready], count_max: int) -> None:
+    for _ in range(min(count_max, len(ready))):
+        _, reader, error = ready.pop()
         if reader.done():
             continue  # cancelled
         if error is None:

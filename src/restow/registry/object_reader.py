@@ -49,15 +49,16 @@ class ObjectReader:
             self.splicer(resource)
         return self._caches.fresh(resource.root)
 
-    async def read(self, resource: Resource) -> WatchCache:
-        """Return the cache; wait until it has every write acknowledged before this call."""
+    async def read(self, resource: Resource, *, turn: str = "") -> WatchCache:
+        """Return the cache; wait until it has every write acknowledged before this call. Readers
+        take turns by `turn`, the name of a user."""
         fresh = self.fresh(resource)
         if fresh is not None:
             return fresh
         cache = await self.loaded(resource)
         if self._caches.fresh(resource.root) is None:
             try:
-                await self._caches.freshen()
+                await self._caches.freshen(turn)
             except StorageError as error:
                 raise translate(error) from error
             check_current(resource)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
 from restow.endpoints.handlers import watch as watch_handler
+from restow.endpoints.handlers.watch_events import COSTLY_BYTES_AT_ONCE, PLAIN_BYTES_AT_ONCE
+from restow.httpserver import Peer, PushStream
 from restow.storage.interface import Revision
 from tests.conformance.api.conftest import StartServer
-from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.conformance.api.servers import CONFIG_MAPS, NS, TOKEN, RunningServer, config_map
 from tests.support.api_client import PARTIAL, TABLE, ApiClient, WatchStream
+from tests.support.in_process import PushedStream, answer_of, request_of
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 END = {"k8s.io/initial-events-end": "true"}
+WAIT_SECONDS = 10.0
 
 
 @pytest.fixture
@@ -448,3 +453,31 @@ async def test_a_server_that_stops(server: RunningServer) -> None:
     stopping = asyncio.ensure_future(server.listener.stop(grace_seconds=0.1))
     assert await watch.rest() == []
     await stopping
+
+
+@pytest.mark.parametrize(
+    ("accept", "bytes_max"),
+    [("application/json", PLAIN_BYTES_AT_ONCE), (TABLE, COSTLY_BYTES_AT_ONCE)],
+)
+async def test_initial_events_are_sent_in_pieces(
+    api: ApiClient, server: RunningServer, accept: str, bytes_max: int
+) -> None:
+    """Objects are sent in pieces of limited size, all in the end: smaller ones in a form that costs
+    more to encode."""
+    for number in range(40):
+        await api.post(CONFIG_MAPS, config_map(f"a{number:02}", {"k": "x" * 7_000}))
+    lines = {"accept": accept}
+    target = f"{CONFIG_MAPS}?watch=1&includeObject=Object&{WATCH_LIST}"
+    made = request_of("GET", target, lines, b"", token=TOKEN, peer=Peer(0))
+    answer = await answer_of(server.assembly.app(made(time.monotonic())))
+    assert isinstance(answer, PushStream)
+    pieces: list[bytes] = []
+    async with asyncio.timeout(WAIT_SECONDS):
+        async for piece in PushedStream(answer).pieces():
+            pieces.append(piece)
+            if b"initial-events-end" in piece:
+                break
+    assert b"".join(pieces).count(b'"ADDED"') == 40
+    overhead = 1_000 * (bytes_max // 7_000)
+    assert all(len(piece) <= bytes_max + overhead for piece in pieces)
+    assert len(pieces) >= 40 * 7_000 // bytes_max

@@ -113,6 +113,39 @@ async def test_nothing_is_missed_when_reloading_fails(
     assert numbers(cache) == {"a": 2, "b": 3, "c": 4}
 
 
+async def test_waiting_reads_take_turns(
+    storage: FlakyStorage, caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of reads that wait for one request to the store, those of servers and administrators are
+    resumed first, then one of each user in turn; reads that come later do not wait until all
+    earlier ones are resumed."""
+    out = asyncio.Event()
+    told: list[str] = []
+
+    async def revision() -> Revision:
+        await out.wait()
+        return Revision(1)
+
+    async def read(turn: str) -> None:
+        await caches.freshen(turn)
+        told.append(turn)
+        if len(told) == 20:
+            later.append(asyncio.ensure_future(read("")))
+
+    monkeypatch.setattr(storage, "revision", revision)
+    later: list[asyncio.Future[None]] = []
+    async with asyncio.TaskGroup() as group:
+        for turn in (*["many"] * 300, "one", "other", ""):
+            group.create_task(read(turn))
+        await run_until_blocked()
+        out.set()
+    await asyncio.gather(*later)
+    assert told[0] == ""
+    assert sorted(told[1:4]) == ["many", "one", "other"]
+    assert told.index("", 1) < 250
+    assert len(told) == 304
+
+
 async def test_waiting_reads_share_questions(
     storage: FlakyStorage, caches: Caches, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ async def list_objects(server: Server, context: Context) -> Answer:
     selection = ListSelectors(resource, context.info)
     query = read_query(server, context, selection)
     if query.place is None and not query.exact:
-        cache = await fresh_enough(server, resource, query.version)
+        cache = await fresh_enough(server, context, query.version)
         if _must_wait(context, cache, selection):
             found = await _from_cache_in_slices(server, context, cache, selection, query)
             return await _answer(server, context, selection, found)
@@ -93,7 +93,7 @@ async def list_objects(server: Server, context: Context) -> Answer:
     cache = await server.store.loaded(resource)
     place = query.place or PageStart(query.version or 0, "")
     if place.revision == INCONSISTENT:
-        cache = await fresh_enough(server, resource, None)
+        cache = await fresh_enough(server, context, None)
         found = await _from_cache_in_slices(
             server, context, cache, selection, query, start=place.start
         )

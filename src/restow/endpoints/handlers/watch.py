@@ -26,6 +26,7 @@ from restow.endpoints.handlers.get import (
     FUTURE_SECONDS_MAX,
     parse_resource_version,
     resource_of,
+    turn_of,
 )
 from restow.endpoints.handlers.list_objects import refuse_damaged
 from restow.endpoints.handlers.long_encodings import EncodingPending
@@ -75,7 +76,7 @@ async def watch(server: Server, context: Context) -> Answer:
     if text:
         cache = await server.store.loaded(resource)
     else:
-        cache = await server.store.read(resource)
+        cache = await server.store.read(resource, turn=turn_of(context))
     watcher = WatchResponse(server, context, selection, cache)
     failure = None
     if initial and version > max(server.store.position, cache.changed_at):
@@ -153,7 +154,7 @@ class WatchResponse:
         self._failure: StatusError | None = None
         self._writer: StreamWriter | None = None
         self._timers: list[Timer] = []
-        self._continuing: Timer | None = None
+        self._is_continuing = False
         self.seconds: float = server.watch_seconds
 
     def begin(self, version: int, *, initial: bool, failure: StatusError | None) -> None:
@@ -222,21 +223,22 @@ class WatchResponse:
                 return
             if piece:
                 writer.send_raw_chunk(piece)
-                self._continue_later()
+                self._continue_later(writer)
                 return
             self._initial = None
         if self._initial is not None:
             return
         if writer.writable and self._flush_changes(writer):
-            self._continue_later()
+            self._continue_later(writer)
 
-    def _continue_later(self) -> None:
-        """Send more after other work of the event loop."""
-        if self._continuing is None:
-            self._continuing = self._server.runtime.clock.call_later(0, self._continue)
+    def _continue_later(self, writer: StreamWriter) -> None:
+        """Send more after other work of the event loop, when it is the turn of the user."""
+        if not self._is_continuing:
+            self._is_continuing = True
+            writer.do_later(self._continue)
 
     def _continue(self) -> None:
-        self._continuing = None
+        self._is_continuing = False
         self.flush()
 
     def _flush_changes(self, writer: StreamWriter) -> bool:
@@ -470,9 +472,6 @@ class WatchResponse:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        if self._continuing is not None:
-            self._continuing.cancel()
-            self._continuing = None
         self._initial = None
         if self._translation is not None:
             self._translation.discard(self)

@@ -22,8 +22,10 @@ from restow.registry.watch_cache import Entry, WatchCacheEvent
 from restow.request.context import Context
 from restow.request.protobuf_messages import event_frame
 
-BYTES_AT_ONCE: Final = 16 * 1024
+COSTLY_BYTES_AT_ONCE: Final = 16 * 1024
 """Bytes of objects that are encoded in another form before other work of the event loop."""
+PLAIN_BYTES_AT_ONCE: Final = 64 * 1024
+"""The same for objects that are sent as they are cached."""
 
 
 class EventEncoder:
@@ -90,12 +92,11 @@ class EventEncoder:
 
     def fit(self, entries: list[Entry | None]) -> int:
         """The number of objects to encode at once: at least one."""
-        if not self.is_costly:
-            return len(entries)
+        bytes_max = COSTLY_BYTES_AT_ONCE if self.is_costly else PLAIN_BYTES_AT_ONCE
         nbytes = 0
         for index, entry in enumerate(entries):
             nbytes += 0 if entry is None else len(entry[2])
-            if nbytes > BYTES_AT_ONCE:
+            if nbytes > bytes_max:
                 return max(index, 1)
         return len(entries)
 

@@ -46,7 +46,7 @@ class _Socket:
         self._clock = clock
         self._length_bytes = length_bytes
         self._frames = FrameConnection()
-        self._writer = StreamWriter(self, self._send, chunked=True)
+        self._writer = StreamWriter(self, self._send, chunked=True, later=end.do_later)
         self._is_closing = False
         self._timer: Timer | None = None
 
