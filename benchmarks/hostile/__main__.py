@@ -118,7 +118,7 @@ def _row(
 
 
 def _await_idle(stage: Stage) -> None:
-    """Wait until the server has done what the attackers left behind."""
+    """Wait until the server has done the remaining work of the attackers."""
     for _ in range(IDLE_TRIES_MAX):
         before = stage.target.cpu_seconds()
         time.sleep(SETTLE_SECONDS)
