@@ -30,7 +30,6 @@ RECORDS: Final = {
         "HeaderBlock",
         "Headers",
         "HttpRequest",
-        "Peer",
         "RequestLine",
         "Route",
         "StorageVersionReport",
@@ -60,7 +59,6 @@ that a server is composed of."""
 UNRESOLVED: Final = {
     "aio/eager.py": "the protocol between futures and tasks of asyncio",
     "apimachinery/message_tables.py": "descriptors of protobuf",
-    "audit/records.py": "a stream or a tunnel",
     "cli/main.py": "parsed arguments",
     "client/transport.py": "a connection",
     "endpoints/bundle.py": "a stream",
