@@ -284,6 +284,8 @@ SCENARIOS: Final[dict[str, Plan]] = {
 }
 
 WAITS_SECONDS: Final = tuple(round(0.13 * number, 2) for number in range(30))
+AROUND_RENEWAL_SECONDS: Final = tuple(round(5.2 + 0.02 * number, 2) for number in range(12))
+"""Waits until about when servers renew their leases, and record the newest revision."""
 
 
 def _loses_revisions_under_writes(wait: float, revisions: int) -> Plan:
@@ -322,11 +324,16 @@ def _rotated_under_late_writes(wait: float, until_asked: int) -> Plan:
 
 
 VARIED: Final[dict[str, tuple[Plan, ...]]] = {
-    name: tuple(make(wait, number) for wait in WAITS_SECONDS for number in numbers)
-    for name, make, numbers in (
-        ("loses-revisions-under-writes", _loses_revisions_under_writes, (1, 2)),
-        ("rolled-back-while-paused", _rolled_back_while_paused, (3, 5, 7)),
-        ("rotated-under-late-writes", _rotated_under_late_writes, (3, 8, 14)),
+    name: tuple(make(wait, number) for wait in (*WAITS_SECONDS, *waits) for number in numbers)
+    for name, make, waits, numbers in (
+        ("loses-revisions-under-writes", _loses_revisions_under_writes, (), (1, 2)),
+        (
+            "rolled-back-while-paused",
+            _rolled_back_while_paused,
+            AROUND_RENEWAL_SECONDS,
+            (3, 5, 7),
+        ),
+        ("rotated-under-late-writes", _rotated_under_late_writes, (), (3, 8, 14)),
     )
 }
 """Scenarios that depend on an exact moment, each with many such moments."""

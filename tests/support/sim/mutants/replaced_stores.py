@@ -163,6 +163,6 @@ CAUGHT_BY: Final = {
 SHOWN_IN: Final = {
     "repeated-revision-taken": ("loses-revisions-under-writes", 6),
     "unblocked-by-look": ("rolled-back-while-paused", 15),
-    "own-revisions-expired": ("rolled-back-while-paused", 11),
+    "own-revisions-expired": ("rolled-back-while-paused", 103),
 }
 """For each other mutant: the varied scenario that detects it, and the index of its plan."""
