@@ -161,7 +161,7 @@ class App:
                 try:
                     answer = await self._chain(context, route)
                     if type(answer) is LongResponse:
-                        answer = await self._server.offload.run(context, answer.finish)
+                        answer = await self._server.offload.encode(context, answer.finish)
                 except DoAgain as lack:
                     await self._settle(context, lack)
                     route = self._routes.of(context.request)

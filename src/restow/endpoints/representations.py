@@ -43,7 +43,7 @@ def check_form(context: Context) -> None:
 
 def respond_in_form(context: Context, code: int, body: bytes, *, clock: Clock) -> HttpResponse:
     """Respond with one object, in the form that the request asks for."""
-    if len(body) > LONG_BODY_SIZE and not is_plain(context):
+    if len(body) > LONG_BODY_SIZE and not is_plain(context, len(body)):
         return LongResponse(code, partial(_respond_in_form, context, code, body, clock=clock))
     if context.form.as_kind:
         return _respond_in_form(context, code, body, clock=clock)

@@ -19,7 +19,7 @@ from restow.encryption.interface import Keys
 from restow.registry.caches import Caches
 from restow.registry.encoding import Encoding, EncodingPolicy
 from restow.registry.errors import ResourceReplaced, translate
-from restow.registry.long_work import WorkRunner
+from restow.registry.long_work import WorkRunner, in_thread
 from restow.registry.resource import Resource
 from restow.registry.write_plans import CreatePlan, WritePlan, Written
 from restow.storage.checks import check_transaction
@@ -108,7 +108,8 @@ class ObjectCommitter:
             case Done(revision):
                 cached = self._cached(plan, encoding, revision)
                 written = partial(plan.written, revision, write, encoding.api_version, cached)
-                return await runner.run(written) if runner.is_long else written()
+                # Not by the runner, which may refuse the work: the object is stored.
+                return await in_thread(written) if runner.is_long else written()
             case Refused(failed, current, _) if failed is plan.guard:
                 raise StateMoved(current)
             case Refused(failed, _, _) if failed is plan.place:

@@ -29,7 +29,7 @@ from typing import Final, TypeVar
 
 from restow.aio import Runtime, in_task
 from restow.apimachinery import status
-from restow.registry.long_work import RunLong
+from restow.registry.long_work import RunLong, in_thread
 from restow.request.context import Context
 from restow.request.slot_queue import TOO_LATE, QueuedSlot, SlotQueue
 from restow.request.slots import SlotPool
@@ -81,6 +81,13 @@ class Offload:
             # The client already received a timeout error.
             raise status.timeout(TOO_LATE)
         return found
+
+    async def encode(self, context: Context, work: Callable[[], T]) -> T:
+        """Encode the response to a request. That of a write does not wait in the queue: the write
+        is stored already, and a 429 or 503 would say that it is not."""
+        if context.request.is_shielded:
+            return await in_thread(work)
+        return await self.run(context, work)
 
     def _submit(self, work: Callable[[], T], slot: QueuedSlot) -> Future[T]:
         if self._is_closed:

@@ -73,10 +73,12 @@ class LongResponse(HttpResponse):
         self.finish = finish
 
 
-def is_plain(context: Context) -> bool:
+def is_plain(context: Context, size: int) -> bool:
     """Whether the response is the object in JSON as it is cached, without a change."""
     form = context.form
-    return form.media == "json" and not form.as_kind and not _wants_pretty(context)
+    if form.media == "yaml" or form.as_kind or wants_message(context, size):
+        return False
+    return size > PRETTY_BYTES_MAX or not _wants_pretty(context)
 
 
 def respond_message(context: Context, body: bytes) -> Answer:

@@ -411,7 +411,7 @@ async def _list_in_messages(
     encoded."""
     work = partial(_encode_messages, context, bodies.items, metadata)
     if bodies.nbytes > LONG_BODY_SIZE:
-        return respond_message(context, await server.offload.run(context, work))
+        return respond_message(context, await server.offload.encode(context, work))
     return respond_message(context, work())
 
 
@@ -431,7 +431,7 @@ async def bodies_of(
     """Encoded objects in the requested version; those stored in it are used unchanged."""
     work = partial(_converted, server.store.body_of, resource_of(context), entries, api_version)
     nbytes = sum([len(entry[2]) for entry in entries if entry[1] != api_version])
-    return await server.offload.run(context, work) if nbytes > LONG_BODY_SIZE else work()
+    return await server.offload.encode(context, work) if nbytes > LONG_BODY_SIZE else work()
 
 
 def _converted(
