@@ -103,7 +103,7 @@ class ObjectCommitter:
         does not hold, and a StatusError."""
         encoding, write, outcome = await self._transact(plan, runner)
         if write is None or outcome is None:
-            return await runner.run(plan.unchanged) if runner.is_long else plan.unchanged()
+            return await in_thread(plan.unchanged) if runner.is_long else plan.unchanged()
         match outcome:
             case Done(revision):
                 cached = self._cached(plan, encoding, revision)
@@ -147,7 +147,8 @@ class ObjectCommitter:
         if runner is None or not runner.is_long:
             write = plan.write(encoding)
         else:
-            write = await runner.run(plan.write, encoding)
+            # Not by the runner, which may refuse the work: admission has charged quotas for it.
+            write = await in_thread(partial(plan.write, encoding))
         if write is None:
             write = await self._still_to_write(plan, encoding)
             if write is None:
