@@ -1,6 +1,6 @@
-"""Encodes long objects of watch events in threads, once for all watchers that need the same bytes.
+"""Encodes long objects of watch events in threads, once for all watches of a user in one form.
 
-A watcher that gets None is flushed again when the bytes are there.
+A watcher whose bytes are not there yet is flushed again when they are.
 
 Not here: the encoding (`watch`), and which objects are long.
 """

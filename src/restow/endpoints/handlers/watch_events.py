@@ -57,7 +57,8 @@ class EventEncoder:
         is_costly = self.is_costly or entry[1] != self._version
         if is_costly and len(entry[2]) > LONG_BODY_SIZE:
             found = self._fan_out.long_encodings.get(
-                (self.key, what, entry[0], with_definitions),
+                # By user, too: a user without a free thread delays and fails its own watches only.
+                (self.key, what, entry[0], with_definitions, self._context.user.name),
                 partial(self._encode, what, entry, with_definitions=with_definitions),
                 context=self._context,
                 watcher=watcher,
